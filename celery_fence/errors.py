@@ -1,0 +1,113 @@
+"""
+Everything that celery-fence raises.
+
+Each message says what happened to which key and what to do about it; the facts
+behind it are attributes. An error travels between processes by pickle (all
+attributes kept) and through JSON result backends (message kept, attributes None).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class FenceError(Exception):
+    """Base of every error of celery-fence; catch this to catch them all."""
+
+
+class ConfigError(FenceError):
+    """A setting, a task option or a key template can't be right; the message names it and the way out."""
+
+
+class LockKeyError(FenceError, ValueError):
+    """The key of one call can't be built from its arguments; no lease was taken and the body didn't run."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        template: str | None = None,
+        field: str | None = None,
+        task: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.template = template
+        self.field = field
+        self.task = task
+
+
+class Contended(FenceError):
+    """The key is held by somebody else, and the policy doesn't allow to wait any longer."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str | None = None,
+        holder: Any = None,
+        waited: float = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.holder = holder
+        self.waited = waited
+
+
+class DeadLettered(FenceError):
+    """The message was given up after its misses and lies, replayable, in the dead-letter queue."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str | None = None,
+        reason: str | None = None,
+        queue: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.reason = reason
+        self.queue = queue
+
+
+class LeaseLost(FenceError):
+    """
+    This execution can no longer trust its lease: another owner may have the key.
+
+    An `Exception` on purpose: Celery's thread and greenlet pools never
+    acknowledge a message whose task ended with a bare `BaseException`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str | None = None,
+        token: int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.token = token
+        self.reason = reason
+
+
+class StaleToken(FenceError):
+    """A guarded write carried a fencing token older than one already seen; nothing was changed."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        scope: str | None = None,
+        token: int | None = None,
+        seen: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.scope = scope
+        self.token = token
+        self.seen = seen
+
+
+class StoreUnavailable(FenceError):
+    """The lease store didn't answer, or answered with an error; whether a lease was taken is not known."""

@@ -1,0 +1,64 @@
+"""
+The lease that the running code works under.
+
+Kept in a context variable: each thread and each greenlet has its own, and a
+nested call sees the leases of the calls around it. A thread that the body starts
+by itself sees none; hand it the `Lease`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from celery_fence.locking.lease import Lease, NullLease
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One entered lease; *task* is the task it was entered for, or None for a bare `hold`."""
+
+    lease: Lease | NullLease
+    task: Any
+    run: Any = None
+
+
+_frames: ContextVar[tuple[Frame, ...]] = ContextVar("celery_fence_frames", default=())
+
+
+def frames() -> tuple[Frame, ...]:
+    """All leases that are entered here, the innermost last."""
+    return _frames.get()
+
+
+def current_lease() -> Lease | NullLease | None:
+    """The innermost lease that the running code is under, or None."""
+    entered = _frames.get()
+    return entered[-1].lease if entered else None
+
+
+def lease_of(task: Any) -> Lease | NullLease | None:
+    """The innermost lease that was entered for *task*, or None."""
+    return next((frame.lease for frame in reversed(_frames.get()) if frame.task is task), None)
+
+
+def held_here(key: str) -> Lease | None:
+    """The live lease on *key* that this very execution is under, or None."""
+    for frame in reversed(_frames.get()):
+        if isinstance(frame.lease, Lease) and frame.lease.key == key and not frame.lease.ended:
+            return frame.lease
+    return None
+
+
+@contextmanager
+def entered(frame: Frame) -> Iterator[None]:
+    """Be under a lease within the block."""
+    before = _frames.get()
+    _frames.set((*before, frame))
+    try:
+        yield
+    finally:
+        _frames.set(before)

@@ -1,0 +1,155 @@
+"""
+What happened, as values.
+
+The code below emits events and knows nobody who listens; observers turn them into
+signals, log lines, metrics and spans. An observer that fails is logged and the
+lease goes on. Every event has a *source* (the task, or the app for a bare
+`hold`) and the *key* it is about; durations are seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from celery_fence.locking.lease import Lease
+    from celery_fence.locking.store import Holder
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to *key*, on behalf of *source*."""
+
+    source: Any
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acquired(Event):
+    """A lease was granted; *waited* seconds after the work first asked for it."""
+
+    lease: Lease
+    waited: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Missed(Event):
+    """The key was held by *holder* (None: the store was out of reach) and *outcome* was decided."""
+
+    holder: Holder | None
+    task_id: str
+    outcome: str
+    delay: float | None
+    attempt: int
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed(Event):
+    """The heartbeat renewed the lease, *lag* seconds after it was due."""
+
+    lease: Lease
+    lag: float
+    reinstated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalFailed(Event):
+    """The store didn't answer a renewal; trust lasts for *trusted_for* seconds more."""
+
+    lease: Lease
+    error: Exception
+    trusted_for: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(Event):
+    """The lease can't be trusted any longer: *reason* says why."""
+
+    lease: Lease
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedLease(Event):
+    """The lease was given back, or couldn't be (*outcome*: released, gone or unreachable)."""
+
+    lease: Lease
+    outcome: str
+    held_for: float
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped(Event):
+    """A message ended without its body, because *holder* does the work."""
+
+    holder: Holder | None
+    task_id: str
+    record: Any
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetteredMessage(Event):
+    """A message was given up and published to *queue*."""
+
+    holder: Holder | None
+    task_id: str
+    queue: str
+    reason: str
+    attempts: int
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class PutOff(Event):
+    """A copy of a running message, or a retry that overtook its predecessor, was put off for *delay* seconds."""
+
+    holder: Holder
+    task_id: str
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class RanUnfenced(Event):
+    """The store was out of reach and the outage policy let the body run without a lease."""
+
+    task_id: str
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class StillWaiting(Event):
+    """A message without a limit has waited for another full hour."""
+
+    holder: Holder | None
+    task_id: str
+    waited: float
+
+
+Observer = Callable[[Event], None]
+
+
+class Emitter:
+    """Tells every observer about an event, whatever the others do."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+        self._failed: set[int] = set()
+
+    def __call__(self, event: Event) -> None:
+        """Tell all observers; one that raises is logged once at error level and asked again next time."""
+        for observer in self._observers:
+            try:
+                observer(event)
+            except Exception:  # an observer must never break a lease
+                self._log_once(observer)
+
+    def _log_once(self, observer: Observer) -> None:
+        if id(observer) not in self._failed:
+            self._failed.add(id(observer))
+            logger.exception("Observer %r failed; further failures of it are not logged", observer)

@@ -1,0 +1,239 @@
+"""A lease: a right on one key, for a while."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from celery_fence.errors import LeaseLost
+from celery_fence.locking.trust import trust_deadline
+
+if TYPE_CHECKING:
+    from celery_fence.locking.clock import Clock
+    from celery_fence.locking.store import Claim, Granted, Store
+
+REASONS = {
+    "taken": "another owner holds the key now",
+    "superseded": "a newer token has been issued for the key",
+    "force_released": "an operator released it",
+    "expired": "it couldn't be renewed in time",
+    "max_hold": "it was held for longer than lock_max_hold",
+    "released": "it has been released already",
+}
+
+
+class State(enum.Enum):
+    """Where a lease is in its life, as its holder knows it."""
+
+    HELD = "held"
+    SUSPECT = "suspect"
+    """A renewal failed; still trusted, the heartbeat keeps trying."""
+    LOST = "lost"
+    RELEASED = "released"
+
+
+class Lease:
+    """
+    The right to work on *key*, trusted on this process's own clock.
+
+    May be handed to other threads. `check` and `lost` cost no I/O.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_endings",
+        "_on_lost",
+        "acquired_at",
+        "claim",
+        "lost_reason",
+        "max_hold",
+        "renew_fraction",
+        "renewals",
+        "since",
+        "source",
+        "state",
+        "store",
+        "token",
+        "trusted_until",
+    )
+
+    def __init__(  # noqa: PLR0913 - a fact sheet, made in one place (the locker)
+        self,
+        claim: Claim,
+        granted: Granted,
+        *,
+        asked_at: float,
+        clock: Clock,
+        store: Store,
+        renewals: Store,
+        source: Any,
+        renew_fraction: float,
+        max_hold: float | None,
+        on_lost: Callable[[Lease, str], None],
+    ) -> None:
+        self.claim = claim
+        self.token = granted.token
+        self.since = granted.since
+        self.acquired_at = asked_at
+        self.store = store
+        self.renewals = renewals
+        self.source = source
+        self.renew_fraction = renew_fraction
+        self.max_hold = max_hold
+        self.state = State.HELD
+        self.lost_reason: str | None = None
+        self._clock = clock
+        self._on_lost = on_lost
+        self._endings = itertools.count()
+        self.trusted_until = 0.0
+        self._trust_from(asked_at)
+
+    @property
+    def key(self) -> str:
+        """The rendered business key."""
+        return self.claim.key
+
+    @property
+    def owner(self) -> str:
+        """The id of the execution that holds the lease, new for each one."""
+        return self.claim.owner
+
+    @property
+    def ttl(self) -> float:
+        """Seconds the lease lives in the store without renewal."""
+        return self.claim.ttl
+
+    @property
+    def trusted_for(self) -> float:
+        """Seconds for which the lease may still be trusted without another renewal; 0 when lost or released."""
+        return 0.0 if self.ended else max(self.trusted_until - self._clock(), 0.0)
+
+    @property
+    def held_for(self) -> float:
+        """Seconds since the lease was asked for."""
+        return self._clock() - self.acquired_at
+
+    @property
+    def ended(self) -> bool:
+        """Whether the lease was released or is known to be lost; doesn't look at the clock."""
+        return self.state in (State.LOST, State.RELEASED)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease can't be trusted any longer although it wasn't released. Local clock only."""
+        if not self.ended and self._clock() >= self.trusted_until:
+            self.lose(self.reason_of_expiry())
+        return self.state is State.LOST
+
+    def check(self) -> None:
+        """
+        Go on only while the lease is trusted. Local clock only, no I/O.
+
+        Raises:
+            LeaseLost: it was lost or has been released; stop working on the key.
+
+        """
+        if self.lost or self.state is State.RELEASED:
+            raise self.loss()
+
+    def verify(self) -> None:
+        """
+        Ask the store whether the key is still this owner's: one round trip.
+
+        Raises:
+            LeaseLost: it isn't, whatever the local clock says.
+            StoreUnavailable: the store didn't answer.
+
+        """
+        self.check()
+        holder = self.store.holder(self.key)
+        if holder is None or holder.owner != self.owner:
+            self.lose("superseded" if holder is None else "taken")
+            raise self.loss()
+
+    def headers(self) -> dict[str, str]:
+        """HTTP headers that carry the fencing token to a service which checks it."""
+        return {"X-Fencing-Token": str(self.token), "X-Fencing-Scope": self.key}
+
+    def renewed(self, asked_at: float) -> bool:
+        """Trust the lease for another TTL, counted from *asked_at*; False when it was lost meanwhile."""
+        if self.ended:
+            return False
+        self._trust_from(asked_at)
+        self.state = State.HELD
+        return True
+
+    def suspect(self) -> None:
+        """A renewal failed: still trusted until the deadline, but no longer sure."""
+        if not self.ended:
+            self.state = State.SUSPECT
+
+    def lose(self, reason: str) -> bool:
+        """Stop trusting the lease, for good; True for the one call that ended it."""
+        if next(self._endings) > 0:
+            return False
+        self.lost_reason = reason
+        self.state = State.LOST
+        self._on_lost(self, reason)
+        return True
+
+    def end(self) -> bool:
+        """Note that the lease is being released; False when it was lost or released before."""
+        if next(self._endings) > 0:
+            return False
+        self.state = State.RELEASED
+        return True
+
+    def loss(self) -> LeaseLost:
+        """The error that says how this lease ended."""
+        reason = self.lost_reason or "released"
+        why = REASONS.get(reason, reason)
+        return LeaseLost(
+            f"The lease on {self.key!r} (token {self.token}) is over: {why}. Stop, and write nothing more for this key.",
+            key=self.key,
+            token=self.token,
+            reason=reason,
+        )
+
+    def reason_of_expiry(self) -> str:
+        """Why trust ends when nobody renews it further."""
+        over = self.max_hold is not None and self._clock() >= self.acquired_at + self.max_hold
+        return "max_hold" if over else "expired"
+
+    def _trust_from(self, asked_at: float) -> None:
+        until = trust_deadline(asked_at, self.ttl)
+        if self.max_hold is not None:
+            until = min(until, self.acquired_at + self.max_hold)
+        self.trusted_until = until
+
+    def __repr__(self) -> str:
+        return f"<Lease {self.key!r} token={self.token} {self.state.value}>"
+
+
+class NullLease:
+    """Stands in where a body runs without a lease (outage policy ``run``): `check` passes, the token is None."""
+
+    __slots__ = ()
+
+    key = None
+    token = None
+    owner = None
+    ttl = math.inf
+    trusted_for = math.inf
+    lost = False
+
+    def check(self) -> None:
+        """Pass: there is nothing to lose."""
+
+    def verify(self) -> None:
+        """Pass: there is nothing to ask for."""
+
+    def headers(self) -> dict[str, str]:
+        """No headers: there is no token."""
+        return {}
+
+    def __repr__(self) -> str:
+        return "<NullLease>"

@@ -1,0 +1,184 @@
+"""
+Taking and giving back leases, safe at every line.
+
+Whatever interrupts an acquire (a soft time limit strikes at any line), the owner
+is known before the store is asked, so the lease can be given back by owner.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from celery_fence.errors import StoreUnavailable
+from celery_fence.locking import events
+from celery_fence.locking.clock import steady_clock
+from celery_fence.locking.heartbeat import process_heartbeat
+from celery_fence.locking.lease import Lease
+from celery_fence.locking.store import Ended, Gone, Granted, Held
+from celery_fence.locking.trust import enough_trust_left, trust_deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from celery_fence.locking.clock import Clock
+    from celery_fence.locking.heartbeat import Heartbeat
+    from celery_fence.locking.store import Claim, ReleaseAnswer, Store
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a lease is to be kept: renewal after this part of the TTL, given up after *max_hold* seconds."""
+
+    renew_fraction: float = 1 / 3
+    max_hold: float | None = None
+
+
+class Locker:
+    """Asks one store for leases and keeps them alive."""
+
+    def __init__(
+        self,
+        store: Store,
+        renewals: Store,
+        emit: Callable[[events.Event], None],
+        *,
+        heartbeat: Heartbeat | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.store = store
+        self._renewals = renewals
+        self._emit = emit
+        self._heartbeat = heartbeat
+        self._clock = clock or steady_clock()
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        """Who renews the leases."""
+        return self._heartbeat or process_heartbeat()
+
+    def acquire(  # noqa: PLR0913 - what a lease is made of
+        self,
+        claim: Claim,
+        *,
+        source: Any,
+        terms: Terms,
+        into: Callable[[Lease], None],
+        waited: float = 0.0,
+        on_lost: Callable[[Lease], None] | None = None,
+    ) -> Lease | Held:
+        """
+        Take the key, or say who holds it: one round trip.
+
+        *into* is given the lease before it is renewed for the first time, so that
+        whoever is interrupted at any line after this can still release it. *on_lost*
+        is called once, from whichever thread notices, if the lease is lost before it
+        is released.
+
+        Raises:
+            StoreUnavailable: no confirmed grant, or its reply took so long that too
+                little trust is left; the lease is then given back.
+
+        """
+        asked_at = self._clock()
+        granted = False
+        try:
+            answer = self.store.acquire(claim)
+            granted = isinstance(answer, Granted)
+            if not isinstance(answer, Granted):
+                return self._miss(claim, answer)
+            self._check_speed(claim, asked_at)
+            lease = self._lease(claim, answer, asked_at, source, terms, on_lost)
+            into(lease)
+            self.heartbeat.watch(lease, self._emit)
+        except StoreUnavailable:
+            if granted:
+                self._give_back(claim)
+            raise
+        except BaseException:
+            self._give_back(claim)
+            raise
+        self._emit(events.Acquired(source, claim.key, lease, waited))
+        return lease
+
+    def close(self) -> None:
+        """Close the connections to the store."""
+        self.store.close()
+        self._renewals.close()
+
+    def release(self, lease: Lease) -> ReleaseAnswer | None:
+        """
+        Give the lease back: one round trip. None when the store couldn't be reached.
+
+        Never raises for a lease that is no longer ours or a store that is gone:
+        the run has ended either way, and the TTL bounds what is left.
+        """
+        self.heartbeat.forget(lease)
+        kept = not lease.lost and lease.end()
+        try:
+            answer = lease.store.release(lease.claim, lease.token)
+        except StoreUnavailable as error:
+            logger.warning("The lease on %r stays until its TTL ends: %s", lease.key, error)
+            self._tell_release(lease, "unreachable")
+            return None
+        if kept and isinstance(answer, Gone):
+            lease.lost_reason = answer.reason
+            self._emit(events.Lost(lease.source, lease.key, lease, answer.reason))
+        self._tell_release(lease, "gone" if isinstance(answer, Gone) else "released")
+        return answer
+
+    def _miss(self, claim: Claim, answer: Held | Ended) -> Held:
+        if isinstance(answer, Ended):
+            msg = f"The store says that owner {claim.owner} has released {claim.key!r} already: an owner asks once."
+            raise StoreUnavailable(msg)
+        return answer
+
+    def _check_speed(self, claim: Claim, asked_at: float) -> None:
+        took = self._clock() - asked_at
+        if not enough_trust_left(asked_at + took, trust_deadline(asked_at, claim.ttl), claim.ttl):
+            msg = (
+                f"The store {self.store.description} took {took:.1f} s to grant {claim.key!r}, too long for a TTL of "
+                f"{claim.ttl:g} s; the lease was given back. Find out why it is slow, or raise lock_ttl."
+            )
+            raise StoreUnavailable(msg)
+
+    def _lease(  # noqa: PLR0913 - a fact sheet
+        self,
+        claim: Claim,
+        granted: Granted,
+        asked_at: float,
+        source: Any,
+        terms: Terms,
+        on_lost: Callable[[Lease], None] | None,
+    ) -> Lease:
+        def lost(lease: Lease, reason: str) -> None:
+            self.heartbeat.forget(lease)
+            self._emit(events.Lost(source, lease.key, lease, reason))
+            if on_lost is not None:
+                on_lost(lease)
+
+        return Lease(
+            claim,
+            granted,
+            asked_at=asked_at,
+            clock=self._clock,
+            store=self.store,
+            renewals=self._renewals,
+            source=source,
+            renew_fraction=terms.renew_fraction,
+            max_hold=terms.max_hold,
+            on_lost=lost,
+        )
+
+    def _give_back(self, claim: Claim) -> None:
+        """Release by owner, as far as the store can be reached; the TTL is the rest."""
+        try:
+            self.store.release(claim, 0)
+        except StoreUnavailable as error:
+            logger.warning("The lease on %r, if it was granted, stays until its TTL ends: %s", claim.key, error)
+
+    def _tell_release(self, lease: Lease, outcome: str) -> None:
+        self._emit(events.ReleasedLease(lease.source, lease.key, lease, outcome, lease.held_for))

@@ -1,0 +1,104 @@
+"""
+Events as log lines: one line for each fact, with structured extras.
+
+Every line has ``key``, ``token``, ``owner``, ``task_id``, ``task_name``, ``held_for``
+and ``waited_for`` as attributes of its record (None where there is nothing to say).
+Grants, renewals and releases are DEBUG, misses INFO, a failing renewal WARNING, a
+lost lease and a dead letter ERROR.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery_fence.locking import events
+
+logger = logging.getLogger("celery_fence")
+
+
+def log(event: events.Event) -> None:
+    """Write the line of *event*."""
+    level, text = _line(event)
+    if logger.isEnabledFor(level):
+        logger.log(level, text, extra=_extras(event))
+
+
+def _line(event: events.Event) -> tuple[int, str]:
+    match event:
+        case events.Acquired() | events.Renewed(reinstated=False) | events.ReleasedLease(outcome="released"):
+            return logging.DEBUG, _quiet(event)
+        case events.Missed() | events.PutOff() | events.Skipped():
+            return logging.INFO, _refusal(event)
+        case events.RenewalFailed(error=error, trusted_for=left):
+            return logging.WARNING, f"Renewing {event.key!r} failed, trusted for {left:.1f} s more: {error}"
+        case events.Renewed():
+            return logging.WARNING, f"The lease on {event.key!r} had vanished from the store and was put back"
+        case events.ReleasedLease(outcome=outcome, held_for=held):
+            return logging.WARNING, _bad_release(event.key, outcome, held)
+        case events.StillWaiting(waited=waited, holder=holder):
+            return logging.WARNING, f"A message has waited {waited / 3600:.1f} h for {event.key!r}; {_held_by(holder)}"
+        case _:
+            return logging.ERROR, _trouble(event)
+
+
+def _quiet(event: events.Event) -> str:
+    match event:
+        case events.Acquired(lease=lease, waited=waited):
+            return f"Took {event.key!r} with token {lease.token} after {waited:.1f} s"
+        case events.Renewed(lag=lag):
+            return f"Renewed {event.key!r} in {lag * 1000:.0f} ms"
+        case _:
+            return f"Released {event.key!r}"
+
+
+def _refusal(event: events.Event) -> str:
+    match event:
+        case events.Missed(outcome=outcome, delay=delay, attempt=attempt, holder=holder):
+            when = "" if delay is None else f" in {delay:.1f} s"
+            return f"Missed {event.key!r} (try {attempt}), {_held_by(holder)}: {outcome}{when}"
+        case events.PutOff(delay=delay):
+            return f"Put off a copy of the message that holds {event.key!r} by {delay:.1f} s"
+        case _:
+            return f"Skipped: {event.key!r} is being worked on already"
+
+
+def _bad_release(key: str, outcome: str, held: float) -> str:
+    if outcome == "gone":
+        return (
+            f"The lease on {key!r} was no longer ours at its release after {held:.1f} s: another run may have "
+            "overlapped with the end of this one; its guarded writes are refused"
+        )
+    return f"The lease on {key!r} couldn't be released: the store is out of reach, its TTL will end it"
+
+
+def _trouble(event: events.Event) -> str:
+    match event:
+        case events.Lost(reason=reason, lease=lease):
+            return f"Lost the lease on {event.key!r} (token {lease.token}): {reason}"
+        case events.DeadLetteredMessage(queue=queue, reason=reason, attempts=attempts):
+            return f"Gave up on {event.key!r} after {attempts} tries ({reason}): dead-lettered to {queue!r}"
+        case events.RanUnfenced(error=error):
+            return f"Runs WITHOUT a lease on {event.key!r}, as its outage policy says: {error}"
+        case _:
+            return f"{type(event).__name__}: {event.key!r}"
+
+
+def _held_by(holder: Any) -> str:
+    if holder is None:
+        return "the store is out of reach"
+    return f"held by {holder.facts.task_name or holder.owner}[{holder.facts.task_id}]"
+
+
+def _extras(event: events.Event) -> dict[str, Any]:
+    lease = getattr(event, "lease", None)
+    facts = lease.claim.facts if lease is not None else None
+    return {
+        "key": event.key,
+        "token": lease.token if lease is not None else None,
+        "owner": lease.owner if lease is not None else None,
+        "task_id": facts.task_id if facts is not None else getattr(event, "task_id", None),
+        "task_name": getattr(event.source, "name", None),
+        "held_for": getattr(event, "held_for", lease.held_for if lease is not None else None),
+        "waited_for": getattr(event, "waited", None),
+    }

@@ -1,0 +1,31 @@
+"""
+Leases in Redis or Valkey: one server, asked with one Lua script per question.
+
+**Names.** Everything of a business key lies in one bucket, and the bucket, not the
+key, is the Cluster hash tag, so braces in a key can neither make nor break one:
+
+- ``fence:{bNN}:lease:<key>``, a hash that lives for the TTL: ``layout``, ``owner``, ``token``,
+  ``since`` and ``beat`` (us since the epoch), ``ttl`` (ms), ``facts`` (JSON).
+- ``fence:{bNN}:token:<key>``, a hash that lives for `counter_retention` after its last use: ``token``
+  (the last one issued), ``released`` (the owner who released last), ``forced`` (holders up to this
+  token are fenced off).
+- ``fence:{bNN}:expiries``, a sorted set of the bucket's keys with a lease, by the moment of expiry (ms);
+  gone when empty, at the latest after about twice the longest TTL.
+
+`NN` is the CRC-32 of the key modulo 64. The kind (`lease`, `token`; later kinds
+likewise) stands BEFORE the key, and the key is all of the rest: so no key, whatever
+it contains, can be mistaken for the counter, the marker or the queue of another one.
+
+**Version.** Names stay; each lease carries the number of its layout in the field
+`layout` (now 1). A reader ignores fields it doesn't know. A lease of another layout
+is a lease: its owner, token and TTL are where they always were.
+
+**Time** inside a script is the server's `TIME`. A token is
+``max(last + 1, server time in microseconds)``: it goes on growing when the counter
+was lost, since the clock did not stop. It is formatted with ``%.0f``, because Lua's
+own conversion rounds numbers of 16 digits.
+"""
+
+from celery_fence.stores.redis.store import RedisStore
+
+__all__ = ["RedisStore"]

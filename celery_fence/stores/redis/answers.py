@@ -1,0 +1,63 @@
+"""From the scripts' raw answers to the frozen values of `celery_fence.locking.store`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from typing import Any
+
+from celery_fence.locking.store import Facts, Gone, Holder, Kept, RenewAnswer
+from celery_fence.stores.redis.names import to_text
+
+PREFIX = 2
+"""A word and a reason stand before the holder."""
+
+KINDS = {field.name: type(field.default) for field in fields(Facts)}
+
+
+def holder_of(key: str, answer: list[Any]) -> Holder | None:
+    """The holder in *answer* (``word, reason, owner, token, ...``), or None where it has none."""
+    if len(answer) <= PREFIX:
+        return None
+    owner, token, left_ms, since_us, beat_age_us, facts = answer[PREFIX:]
+    return Holder(
+        key=key,
+        owner=to_text(owner),
+        token=_whole(token),
+        ttl_left=None if left_ms < 0 else left_ms / 1000,
+        since=_whole(since_us) / 1_000_000,
+        beat_age=_whole(beat_age_us) / 1_000_000,
+        facts=facts_of(facts),
+    )
+
+
+def renewal_of(key: str, answer: list[Any]) -> RenewAnswer:
+    """What became of one lease of a batch."""
+    word = answer[0]
+    if word == b"gone":
+        return Gone(answer[1].decode(), holder_of(key, answer))
+    return Kept(reinstated=word == b"reinstated")
+
+
+def facts_text(facts: Facts) -> str:
+    """*facts* as they are kept in a lease."""
+    return json.dumps(asdict(facts), separators=(",", ":"))
+
+
+def facts_of(raw: bytes) -> Facts:
+    """The facts in a lease; what is missing, unknown or junk is left out."""
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        return Facts()
+    if not isinstance(found, dict):
+        return Facts()
+    return Facts(**{name: found[name] for name, kind in KINDS.items() if isinstance(found.get(name), kind)})
+
+
+def _whole(raw: bytes) -> int:
+    """A number in a lease; 0 for one that was made by hand and isn't one."""
+    try:
+        return int(raw)
+    except ValueError:
+        return 0

@@ -1,0 +1,180 @@
+"""
+Asking one Redis server one script at a time, over connections of our own.
+
+redis-py's connections are used without its command layer, which costs twice what
+network and server do, and without its repetitions, which differ from version to
+version (8.1 repeats ten times, up to a minute). Every question of a lease store bears
+repeating, so a lost reply is asked for again here, on a fresh connection, within a
+bound.
+
+Safe between threads and greenlets: a connection belongs to one asker at a time. Safe
+after a fork: a child never touches a connection of its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from redis import exceptions
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from celery_fence.errors import ConfigError
+from celery_fence.stores.redis.failures import may_pass, unavailable
+from celery_fence.stores.redis.scripts import Script
+from celery_fence.stores.redis.urls import Address
+
+ATTEMPTS = 3
+BACK_OFF = 0.05
+MAX_CONNECTIONS = 64
+
+Words = Sequence[bytes | str | int]
+
+
+class Client:
+    """Asks scripts of the server at *address*; connects at the first question."""
+
+    def __init__(self, address: Address, *, timeout: float, max_connections: int = MAX_CONNECTIONS) -> None:
+        self._address = address
+        self._timeout = timeout
+        self._connections = Connections(address, timeout=timeout, limit=max_connections)
+
+    def ask(self, script: Script, keys: Sequence[bytes], arguments: Words) -> Any:
+        """
+        The server's answer to *script*: one command, one round trip.
+
+        Asks again, on a fresh connection and at most twice, when the connection
+        failed or the reply was lost; only within the first *timeout* seconds, so
+        that it all takes at most three times as long.
+
+        Raises:
+            StoreUnavailable: there is no answer; whether the script ran isn't known.
+
+        """
+        started = time.monotonic()
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return self._ask_once(script, keys, arguments)
+            except (exceptions.RedisError, OSError) as error:
+                late = time.monotonic() - started >= self._timeout
+                if attempt == ATTEMPTS or late or not may_pass(error):
+                    raise unavailable(script.name, self._address.description, error) from error
+            # One dead connection means that its idle sisters are dead too: a restart, a failover.
+            self._connections.drop_idle()
+            time.sleep(BACK_OFF * attempt * random.uniform(0.5, 1.5))
+
+    def close(self) -> None:
+        """Close the idle connections; the next question opens a new one."""
+        self._connections.drop_idle()
+
+    def _ask_once(self, script: Script, keys: Sequence[bytes], arguments: Words) -> Any:
+        connection = self._connections.take()
+        healthy = False
+        try:
+            answer = _evaluate(connection, script, keys, arguments)
+            healthy = True
+        except exceptions.ReadOnlyError:
+            # The primary is elsewhere by now: its name has to be looked up again.
+            raise
+        except exceptions.ResponseError:
+            healthy = True
+            raise
+        finally:
+            # Also for an exception thrown into us, such as a soft time limit: its reply is on the way.
+            self._connections.give_back(connection, healthy=healthy)
+        return answer
+
+
+class Connections:
+    """At most *limit* connections to one server, the idle ones kept for the next asker."""
+
+    def __init__(self, address: Address, *, timeout: float, limit: int) -> None:
+        self._class = address.connection_class
+        self._options = _connection_options(address, timeout)
+        self._timeout = timeout
+        self._limit = limit
+        self._description = address.description
+        self._start_empty()
+        # Wrong options are found now, not in the first task.
+        self._make()
+
+    def take(self) -> Any:
+        """An idle connection or a new one; not necessarily connected yet."""
+        if self._pid != os.getpid():
+            # What is idle here is the parent's. Redis-py closes such a socket without ending the session.
+            self._start_empty()
+        if not self._free.acquire(timeout=self._timeout):
+            raise exceptions.TimeoutError(f"all {self._limit} connections of this process are busy")
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._make()
+
+    def give_back(self, connection: Any, *, healthy: bool) -> None:
+        """Take *connection* back: kept when *healthy*, else closed."""
+        free = self._free
+        try:
+            if healthy and connection.pid == self._pid:
+                self._idle.append(connection)
+            else:
+                _disconnect(connection)
+        finally:
+            free.release()
+
+    def drop_idle(self) -> None:
+        """Close the connections that nobody is using."""
+        if self._pid != os.getpid():
+            self._start_empty()
+        while self._idle:
+            with suppress(IndexError):  # another thread took it
+                _disconnect(self._idle.pop())
+
+    def _start_empty(self) -> None:
+        self._idle: list[Any] = []
+        self._free = threading.Semaphore(self._limit)
+        self._pid = os.getpid()
+
+    def _make(self) -> Any:
+        try:
+            return self._class(**self._options)
+        except (TypeError, ValueError, exceptions.RedisError) as error:
+            raise ConfigError(
+                f"fence_url: an option of {self._description} can't be used: {error}"
+            ) from error
+
+
+def _connection_options(address: Address, timeout: float) -> dict[str, Any]:
+    options = {
+        "client_name": "celery-fence",
+        "socket_timeout": timeout,
+        "protocol": 2,
+        **address.options,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    if "path" not in options:
+        options = {"socket_connect_timeout": timeout, "socket_keepalive": True, **options}
+    return options
+
+
+def _evaluate(connection: Any, script: Script, keys: Sequence[bytes], arguments: Words) -> Any:
+    """Run *script* by its digest; a server that doesn't know it gets its text, once."""
+    try:
+        connection.send_command("EVALSHA", script.digest, len(keys), *keys, *arguments)
+        return connection.read_response()
+    except exceptions.NoScriptError:
+        connection.send_command("EVAL", script.text, len(keys), *keys, *arguments)
+        return connection.read_response()
+
+
+def _disconnect(connection: Any) -> None:
+    # It is thrown away: that it can't even be closed is no news.
+    with suppress(exceptions.RedisError, OSError):
+        connection.disconnect()

@@ -1,0 +1,165 @@
+"""
+Giving a message up without losing it.
+
+A dead letter is the message itself, in a queue that no worker consumes, with a
+header ``fence_dead`` that says why. `replay` sends it back to where it came from.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from celery_fence.errors import DeadLettered
+from celery_fence.locking import events
+from celery_fence.task.install import runtime
+from celery_fence.task.notes import HEADER, RUN, Notes, Route, same_delivery, stamp_delivery, wall_clock
+from celery_fence.task.publish import PATIENCE, X_DEATH, Publisher, route_of, send_again
+from celery_fence.task.settings import FenceSettings
+
+if TYPE_CHECKING:
+    from kombu import Queue
+
+    from celery_fence.locking.policies import GiveUp
+    from celery_fence.locking.store import Holder
+    from celery_fence.task.notes import Count
+    from celery_fence.task.run import Run
+
+logger = logging.getLogger(__name__)
+
+DEAD = "fence_dead"
+
+
+def dead_letter(run: Run, decision: GiveUp, count: Count, holder: Holder | None) -> DeadLettered:
+    """Publish the message to the dead-letter queue, confirmed; returns the error that its result shows."""
+    task = run.task
+    name = decision.queue or run.options.settings.dead_letter_queue
+    route = run.notes.route or route_of(task.app, task.request)
+    facts = _facts(run, decision.reason, count, holder, route)
+    if not task.request.is_eager:
+        queue = dead_letter_queue(task.app, name)
+        send_again(
+            task,
+            Notes(delivery=run.notes.delivery, route=route),
+            headers={DEAD: facts},
+            queue=queue,
+            routing_key=queue.routing_key,
+            expires=None,
+        )
+    runtime(task.app).emit(
+        events.DeadLetteredMessage(
+            task, run.key, holder, run.task_id, name, decision.reason, count.total + 1, count.waited(wall_clock())
+        )
+    )
+    return DeadLettered(
+        f"Gave up on {run.key!r} ({decision.reason}) after {count.total + 1} tries; the message lies in the queue "
+        f"{name!r}. Replay it with celery_fence.task.dead_letters.replay(app) once the key is free.",
+        key=run.key,
+        reason=decision.reason,
+        queue=name,
+    )
+
+
+def dead_letter_queue(app: Any, name: str) -> Queue:
+    """The queue *name* as the app declares it, or a plain durable one; it isn't added to what workers consume."""
+    queues = app.amqp.queues
+    return queues[name] if name in queues else queues.new_missing(name)
+
+
+def replay(app: Any, *, queue: str | None = None, limit: int | None = None) -> int:
+    """
+    Send dead letters back to the queues they came from; returns how many.
+
+    Each keeps its id, arguments and headers, starts with a fresh wait, and is a new
+    delivery. A member of a chord leaves it: the chord was told of the failure. A
+    letter is taken off the queue only once the broker has confirmed its replay, so
+    a crash in between replays it twice and never loses it.
+
+    Raises:
+        kombu.exceptions.OperationalError: the broker can't be reached.
+
+    """
+    done = 0
+    source = dead_letter_queue(app, queue or FenceSettings.of(app).dead_letter_queue)
+    with app.connection_for_read() as connection:
+        bound = source.bind(connection.default_channel)
+        bound.declare()
+        waiting = bound.queue_declare(passive=True).message_count if limit is None else limit
+        while done < waiting:
+            letter = bound.get(no_ack=False, accept=app.conf.accept_content)
+            if letter is None:
+                break
+            _send_back(app, letter)
+            letter.ack()
+            done += 1
+    return done
+
+
+def _send_back(app: Any, letter: Any) -> None:
+    headers = {name: value for name, value in letter.headers.items() if not X_DEATH.match(name)}
+    dead = headers.pop(DEAD, None) or {}
+    headers.pop(RUN, None)
+    route = Route(**(dead.get("route") or {}))
+    headers["expires"] = _still_ahead(dead.get("expires"))
+    headers["eta"] = None
+    headers[HEADER] = {}
+    stamp_delivery(headers=headers)
+    queue = app.amqp.queues[route.queue] if route.queue else None
+    exchange = queue.exchange.name if queue is not None else route.exchange
+    with same_delivery(), Publisher.of(app).producer() as producer:
+        producer.publish(
+            **_body(letter),
+            exchange=exchange if route.routing_key else "",
+            routing_key=route.routing_key or route.queue,
+            declare=[queue] if queue is not None else [],
+            headers=headers,
+            retry=True,
+            retry_policy=PATIENCE,
+            **{k: v for k, v in letter.properties.items() if k in ("correlation_id", "reply_to", "priority")},
+        )
+
+
+def _body(letter: Any) -> dict[str, Any]:
+    """The letter's bytes as they are, or, for a member of a chord, encoded again without the chord."""
+    args, kwargs, embed = letter.payload
+    if not embed.get("chord"):
+        return {
+            "body": letter.body,
+            "content_type": letter.content_type,
+            "content_encoding": letter.content_encoding,
+        }
+    from kombu.serialization import registry
+
+    serializer = registry.type_to_name[letter.content_type]
+    return {"body": (args, kwargs, {**embed, "chord": None}), "serializer": serializer}
+
+
+def _still_ahead(expires: str | None) -> str | None:
+    """An expiry that hasn't passed yet; one that has would only discard what the operator wants to run."""
+    if not expires:
+        return None
+    moment = datetime.fromisoformat(expires)
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return expires if aware > datetime.now(tz=UTC) else None
+
+
+def _facts(run: Run, reason: str, count: Count, holder: Holder | None, route: Route) -> dict[str, Any]:
+    """Why the message was given up, as plain JSON types."""
+    now = wall_clock()
+    expires = run.task.request.expires
+    return {
+        "reason": reason,
+        "key": run.key,
+        "task": run.task.name,
+        "task_id": run.task_id,
+        "attempts": count.total + 1,
+        "first_miss": count.first or now,
+        "last_miss": now,
+        "holder": "" if holder is None else holder.owner,
+        "holder_task": "" if holder is None else holder.facts.task_name,
+        "holder_task_id": "" if holder is None else holder.facts.task_id,
+        "route": asdict(route),
+        "expires": expires if isinstance(expires, str) or expires is None else expires.isoformat(),
+    }

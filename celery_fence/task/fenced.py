@@ -1,0 +1,205 @@
+"""`FencedTask`: a Celery task that runs under a lease on its business key."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from celery import Task
+from celery.result import EagerResult
+
+from celery_fence.errors import Contended, LeaseLost, StoreUnavailable
+from celery_fence.locking import current, events
+from celery_fence.locking.lease import Lease, NullLease
+from celery_fence.locking.store import Held
+from celery_fence.task import outcomes
+from celery_fence.task.binding import PastAutoretry, bind_task
+from celery_fence.task.django import OnCommit
+from celery_fence.task.install import runtime, terms_of
+from celery_fence.task.interrupt import interrupter, interruptible
+from celery_fence.task.notes import RUN, wall_clock
+from celery_fence.task.options import TaskOptions
+from celery_fence.task.run import Run, clear_notes, run_of
+from celery_fence.task.skip import Skipped
+
+if TYPE_CHECKING:
+    from celery_fence.locking.policies import Miss
+    from celery_fence.locking.store import Holder
+
+logger = logging.getLogger(__name__)
+
+
+class FencedTask(OnCommit, Task):  # type: ignore[misc] - Celery has no types
+    """
+    Takes a lease on `lock_key` before the body runs, keeps it, and gives it back.
+
+    ``@app.task(base=FencedTask, lock_key="tenant:<tenant_id>:sync")``; the body gets
+    the fencing token as ``fencing_token`` if it names such a parameter. Options are
+    class attributes: see docs/options.md. What a held key does to a message is the
+    `miss_policy`.
+    """
+
+    abstract = True
+    Request = "celery_fence.task.request:FencedRequest"
+
+    lock_key: ClassVar[Any] = None
+
+    @classmethod
+    def on_bound(cls, app: Any) -> None:
+        """Check the task's options and connect what is needed to *app*, once."""
+        super().on_bound(app)
+        bind_task(cls, app)
+
+    # --- what users call -------------------------------------------------------------------
+
+    @property
+    def lease(self) -> Lease | NullLease | None:
+        """The lease of THIS execution; a null lease where the body runs without one; None outside of a body."""
+        return current.lease_of(self)
+
+    def lease_holder(self, *args: Any, **kwargs: Any) -> Holder | None:
+        """
+        Who holds the key of a call with these arguments at this moment, or None: advice, not a lock.
+
+        Raises:
+            LockKeyError: the key can't be built from these arguments.
+            StoreUnavailable: the store didn't answer.
+
+        """
+        options = TaskOptions.of(self)
+        if options.lock_key is None:
+            return None
+        return runtime(self.app).store(options.ttl).holder(options.lock_key.render(args, kwargs))
+
+    def on_miss(self, miss: Miss, args: Any, kwargs: Any) -> None:
+        """Override to be told of a miss, before its policy is carried out; *miss* has key, holder and counts."""
+
+    def on_lease_lost(self, lease: Lease) -> None:
+        """Override to be told at once when a lease is lost; called from the thread that noticed."""
+
+    # --- what Celery calls -----------------------------------------------------------------
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        """Take the lease, or end the message as the policies say."""
+        super().before_start(task_id, args, kwargs)
+        self._begin(args, kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the body under its lease; a direct call takes and releases one around it."""
+        request = self.request
+        if request.called_directly:
+            return self._call_directly(super().__call__, args, kwargs)
+        run = run_of(request) or self._begin(args, kwargs)
+        if run.entered:
+            return self._call_directly(super().__call__, args, kwargs)
+        run.entered = True
+        if not run.fenced:
+            return super().__call__(*args, **kwargs)
+        return self._run_fenced(run, super().__call__, args)
+
+    def apply(self, *args: Any, **kwargs: Any) -> EagerResult:
+        """As Celery's; a skipped run shows SUCCESS and its record, as a worker's would."""
+        result = super().apply(*args, **kwargs)
+        if isinstance(result, EagerResult) and isinstance(result.result, Skipped):
+            return EagerResult(result.id, result.result.record, "SUCCESS", name=self.name)
+        return result
+
+    # --- one run ---------------------------------------------------------------------------
+
+    def _begin(self, args: Any, kwargs: Any) -> Run:
+        """Take the lease of this request; raises what ends the message on a miss."""
+        request = self.request
+        run = Run(self, request, args, kwargs)
+        request.__dict__[RUN] = run
+        request.kwargs = run.kwargs
+        if run.fenced:
+            self._take(run)
+        clear_notes(request, run)
+        return run
+
+    def _take(self, run: Run) -> None:
+        claim = run.claim()
+        held = current.held_here(claim.key)
+        if held is not None:
+            run.lease, run.borrowed = held, True
+            return
+        try:
+            answer = runtime(self.app).locker(run.options.ttl).acquire(
+                claim,
+                source=self,
+                terms=terms_of(run.options),
+                into=run.took,
+                waited=run.notes.misses.waited(wall_clock()),
+                on_lost=self._on_lost(run, interrupter(run.body)),
+            )
+        except StoreUnavailable as error:
+            self._without_store(run, error)
+            return
+        if isinstance(answer, Held):
+            raise outcomes.miss(run, claim.key, answer.holder)
+
+    def _without_store(self, run: Run, error: StoreUnavailable) -> None:
+        if run.options.outage_policy != "run":
+            raise outcomes.outage(run, error) from error
+        run.lease = NullLease()
+        runtime(self.app).emit(events.RanUnfenced(self, run.key, run.task_id, error))
+
+    def _on_lost(self, run: Run, interrupt: Any) -> Any:
+        """What happens at the moment of loss, in whichever thread notices."""
+
+        def on_lost(lease: Lease) -> None:
+            if run.options.lost_policy != "flag":
+                interrupt(lease)
+            try:
+                self.on_lease_lost(lease)
+            except Exception:  # a user's hook must not end the heartbeat
+                logger.exception("on_lease_lost of task %s failed", self.name)
+
+        return on_lost
+
+    def _run_fenced(self, run: Run, body: Any, args: Any) -> Any:
+        """The body under its lease, and what follows when it ends without it."""
+        try:
+            value = self._run_body(run, body, args)
+        except (LeaseLost, Contended) as error:
+            run.release()
+            raise self._after_refusal(run, error) from error
+        finally:
+            run.release()
+        if run.succeeded_by_copy:
+            raise outcomes.Superseded(f"A copy of this message holds {run.key!r} now.")
+        return value
+
+    def _run_body(self, run: Run, body: Any, args: Any) -> Any:
+        kwargs = injected(run.kwargs, run.options.inject_as, run.lease)
+        stoppable = not (self.request.is_eager or run.options.lost_policy == "flag")
+        try:
+            with current.entered(current.Frame(run.lease, self, run)), interruptible(run.body, wanted=stoppable):
+                return body(*args, **kwargs)
+        except PastAutoretry as carried:
+            raise carried.error from carried.error.__cause__
+
+    def _after_refusal(self, run: Run, error: LeaseLost | Contended) -> Exception:
+        if isinstance(error, LeaseLost):
+            return outcomes.lost(run, error)
+        if self.request.is_eager:
+            return error
+        return outcomes.miss(run, error.key or run.key, error.holder)
+
+    def _call_directly(self, body: Any, args: Any, kwargs: Any) -> Any:
+        """A call as of a function: `Contended` on a miss, the lease of the calling execution if it has the key."""
+        from celery_fence.task.hold import lease_for_call
+
+        options = TaskOptions.of(self)
+        if options.lock_key is None:
+            return body(*args, **kwargs)
+        with lease_for_call(self, options, args, kwargs) as lease:
+            try:
+                return body(*args, **injected(kwargs, options.inject_as, lease))
+            except PastAutoretry as carried:
+                raise carried.error from carried.error.__cause__
+
+
+def injected(kwargs: dict[str, Any], keyword: str | None, lease: Any) -> dict[str, Any]:
+    """A copy of *kwargs* with the token, so that nothing leaks into the message; None where there is no lease."""
+    return kwargs if keyword is None else {**kwargs, keyword: lease.token}

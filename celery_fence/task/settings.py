@@ -1,0 +1,168 @@
+"""The ``fence_*`` settings of an app, as one frozen value that has been checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from celery_fence.locking.policies import Policy, Retry
+from celery_fence.task import given as rules
+from celery_fence.task.given import Given
+from celery_fence.task.limits import checked_max_hold, checked_ttl, shortest_ttl
+from celery_fence.task.sources import Fingerprint, fingerprint
+from celery_fence.task.spelling import ABSENT, respelled, setting, unknown_settings
+from celery_fence.task.store_url import inherited_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LOST_POLICIES: Final = ("retry", "raise", "flag")
+MODES: Final = ("enforce", "shadow", "off")
+
+_HOUR: Final = 3600.0
+_RETRY: Final = Retry()
+_CELERYS: Final = (
+    "broker_url",
+    "result_backend",
+    "broker_transport_options",
+    "broker_use_ssl",
+    "redis_backend_use_ssl",
+)
+"""Celery's own settings that some of ours follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class FenceSettings:
+    """
+    Every ``fence_*`` setting with its default. Durations in seconds.
+
+    *miss_policy* is a policy object; *outage_policy* one as well, or ``"raise"`` or
+    ``"run"``. *url* is resolved: never None, and may hold a password, so it isn't printed.
+    """
+
+    url: str = field(repr=False)
+    ttl: float = 60.0
+    renew_fraction: float = 1 / 3
+    max_hold: float | None = None
+    miss_policy: Policy = _RETRY
+    lost_policy: str = "retry"
+    lost_delay: float = 0.0
+    outage_policy: Policy | str = _RETRY
+    mode: str = "enforce"
+    inject_as: str | None = "fencing_token"
+    prefix: str = "fence"
+    counter_retention: float = 7 * 86400.0
+    done_retention: float = _HOUR
+    remember_results: bool = True
+    dead_letter_queue: str = "fence.dead_letters"
+
+    @classmethod
+    def of(cls, app: Any) -> FenceSettings:
+        """
+        The settings of *app* as they are now; the same object as long as none has changed.
+
+        `ConfigError` names the setting as the user wrote it, the limit and the value.
+        """
+        now = fingerprint(app, WATCHED)
+        shortest = shortest_ttl(app)
+        known: _Resolved | None = getattr(app, "_fence_settings", None)
+        if known is not None and known.shortest == shortest and known.fingerprint.same_as(now):
+            return known.settings
+        settings = _resolve(app)
+        app._fence_settings = _Resolved(now, shortest, settings)  # noqa: SLF001 - state hangs on the app
+        return settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    fingerprint: Fingerprint
+    shortest: float
+    settings: FenceSettings
+
+
+NAMES: Final = tuple(f"fence_{each.name}" for each in fields(FenceSettings))
+WATCHED: Final = NAMES + _CELERYS
+
+
+def _resolve(app: Any) -> FenceSettings:
+    for error in unknown_settings(app, NAMES):
+        raise error
+    values = {name: rule(app, found) for name, rule in _RULES.items() if (found := _found(app, name))}
+    values.setdefault("url", None)
+    values["url"] = values["url"] or inherited_url(app, setting=respelled("fence_url", app.conf.prefix))
+    values.setdefault("done_retention", _done_retention(app))
+    settings = FenceSettings(**values)
+    _check_against_each_other(app, settings)
+    return settings
+
+
+def _found(app: Any, name: str) -> Given | None:
+    given = setting(app, f"fence_{name}")
+    return None if given.value is ABSENT else given
+
+
+def _done_retention(app: Any) -> float:
+    """The longer of an hour and twice the time after which the broker redelivers."""
+    options = app.conf.get("broker_transport_options")
+    timeout = options.get("visibility_timeout", _HOUR) if isinstance(options, dict) else _HOUR
+    redelivers = not str(app.conf.broker_url or "amqp").startswith(("amqp", "pyamqp", "memory"))
+    numeric = isinstance(timeout, int | float)
+    return max(_HOUR, 2.0 * timeout) if redelivers and numeric else _HOUR
+
+
+def _check_against_each_other(app: Any, settings: FenceSettings) -> None:
+    if settings.max_hold is not None and settings.max_hold < settings.ttl:
+        raise setting(app, "fence_max_hold").wrong(f"at least fence_ttl, which is {settings.ttl:g} seconds")
+    if settings.counter_retention < settings.ttl:
+        raise setting(app, "fence_counter_retention").wrong(
+            f"at least fence_ttl, which is {settings.ttl:g} seconds"
+        )
+
+
+def _only(default: object) -> Callable[[Any, Given], Any]:
+    """A setting whose machinery comes with a later version."""
+
+    def rule(_app: Any, given: Given) -> Any:
+        if isinstance(given.value, bool) or given.value != default:
+            raise given.not_yet(default)
+        return default
+
+    return rule
+
+
+def _mode(_app: Any, given: Given) -> str:
+    if isinstance(given.value, str) and given.value not in MODES:
+        rules.word(given, MODES)
+    if given.value != "enforce":
+        raise given.not_yet("enforce")
+    return "enforce"
+
+
+def _url(_app: Any, given: Given) -> str | None:
+    if given.value is None:
+        return None
+    if not isinstance(given.value, str) or "://" not in given.value:
+        shown = "a text without '://'" if isinstance(given.value, str) else type(given.value)
+        raise Given(given.place, shown).wrong("a URL such as 'redis://localhost:6379/0'")
+    return given.value
+
+
+_RULES: Final[Mapping[str, Callable[[Any, Given], Any]]] = {
+    "ttl": checked_ttl,
+    "renew_fraction": lambda _app, given: rules.fraction(given, least=0.05, most=0.8),
+    "max_hold": checked_max_hold,
+    "miss_policy": lambda _app, given: rules.policy(given),
+    "lost_policy": lambda _app, given: rules.word(given, LOST_POLICIES),
+    "lost_delay": _only(0.0),
+    "outage_policy": lambda _app, given: rules.outage_policy(given),
+    "mode": _mode,
+    "inject_as": lambda _app, given: rules.keyword_name(given),
+    "url": _url,
+    "prefix": lambda _app, given: rules.text(
+        given, must="a text without spaces and braces, such as 'fence'", banned="{}"
+    ),
+    "counter_retention": lambda _app, given: rules.seconds(given, least=60.0),
+    "done_retention": lambda _app, given: rules.seconds(given, least=60.0),
+    "remember_results": lambda _app, given: rules.flag(given),
+    "dead_letter_queue": lambda _app, given: rules.text(given, must="the name of a queue, without spaces"),
+}

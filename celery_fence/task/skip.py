@@ -1,0 +1,131 @@
+"""
+Ending a message as skipped: final, without its body, and nobody waits for ever.
+
+Stored as SUCCESS, since any other state makes ``get()`` hang, with a record that
+says what happened. Chords and groups count it; the event says SKIPPED.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from celery.app.task import Context
+from celery.canvas import group, maybe_signature
+from celery.exceptions import Ignore
+
+from celery_fence.locking.keys import signature_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from celery_fence.locking.policies import SkipRun
+    from celery_fence.locking.store import Holder
+    from celery_fence.task.run import Run
+
+MARK = "celery_fence"
+
+
+class Skipped(Ignore):  # noqa: N818 - Celery calls its own like this
+    """Tells Celery that the message has ended; *record* is the stored value, *reason* what people read."""
+
+    def __init__(self, record: Any = None, reason: str = "") -> None:
+        super().__init__(record, reason)
+        self.record = record
+        self.reason = reason
+
+
+def skip_record(run: Run, holder: Holder | None) -> dict[str, Any]:
+    """What is stored for a skipped message: one flat object of plain JSON types; `is_skipped` recognises it."""
+    record: dict[str, Any] = {
+        MARK: "skipped",
+        "reason": "held" if holder is not None else "store_unavailable",
+        "key": run.key,
+        "task": run.task.name,
+        "task_id": run.task_id,
+    }
+    if holder is not None:
+        record |= {
+            "holder_task": holder.facts.task_name,
+            "holder_task_id": holder.facts.task_id,
+            "holder_host": holder.facts.host,
+            "since": datetime.fromtimestamp(holder.since, tz=UTC).isoformat(),
+        }
+    return record
+
+
+def is_skipped(value: object) -> bool:
+    """Whether a task's result is the record of a skip: ``is_skipped(result.get())``."""
+    return isinstance(value, dict) and value.get(MARK) == "skipped"
+
+
+def skip(run: Run, decision: SkipRun, holder: Holder | None) -> Skipped:
+    """Store the skip, count it for its chord, end or continue its chain; returns what to raise."""
+    task, request = run.task, run.task.request
+    record = skip_record(run, holder)
+    value = _own_result(run, decision.result) if decision.has_result else record
+    if decision.chain == "continue":
+        _send_what_follows(task, request, value)
+    else:
+        _end_chain(task, request, value)
+    if not request.is_eager or task.store_eager_result:
+        task.backend.mark_as_done(request.id, value, request, _stores_result(task, request))
+    return Skipped(value, f"skipped: {record['key']} is held by {record.get('holder_task', 'an unknown holder')}")
+
+
+def _own_result(run: Run, result: Any) -> Any:
+    """The policy's result; a callable makes it from the bound arguments."""
+    if not callable(result):
+        return result
+    signature = signature_of(run.task.run, without=run.options.inject_as)
+    bound = signature.bind(*run.args, **run.kwargs)
+    bound.apply_defaults()
+    return result(dict(bound.arguments))
+
+
+def _stores_result(task: Any, request: Any) -> bool:
+    ignored = request.__dict__.get("ignore_result")
+    return not (task.ignore_result if ignored is None else ignored)
+
+
+def _send_what_follows(task: Any, request: Any, value: Any) -> None:
+    """Links and the next step of the chain, as Celery sends them after a success."""
+    family = {"parent_id": request.id, "root_id": request.root_id or request.id}
+    links = [maybe_signature(link, app=task.app) for link in request.callbacks or ()]
+    plain = [link for link in links if not isinstance(link, group)]
+    for link in [link for link in links if isinstance(link, group)] + plain:
+        link.apply_async((value,), **family)
+    if request.chain:
+        following = maybe_signature(request.chain[-1], app=task.app)
+        following.apply_async((value,), chain=request.chain[:-1], **family)
+
+
+def _end_chain(task: Any, request: Any, value: Any) -> None:
+    """The steps that will not run end with the same value; the last one's chord part is counted."""
+    if request.is_eager:
+        return
+    steps: deque[Mapping[str, Any]] = deque(request.chain or ())
+    while steps:
+        step = steps.popleft()
+        steps.extend(_inner_steps(step))
+        ended = Context(step)
+        ended.update(ended.options)  # type: ignore[attr-defined]
+        ended.id = ended.options.get("task_id")  # type: ignore[attr-defined]
+        ended.group = ended.options.get("group_id")  # type: ignore[attr-defined]
+        if ended.id is not None:
+            task.backend.mark_as_done(ended.id, value, ended, _stores_result(task, request))
+            # a link of a chain may be part of a chord; its result was stored first
+
+
+def _inner_steps(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The steps whose results a complex step stands for: a group's tasks, a chord's body, a chain's tasks."""
+    arguments = step.get("kwargs") or {}
+    match step.get("subtask_type"):
+        case "group" | "chain":
+            return list(arguments.get("tasks") or ())
+        case "chord":
+            body = arguments.get("body")
+            return [body] if body is not None else []
+        case _:
+            return []

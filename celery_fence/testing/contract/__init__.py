@@ -1,0 +1,30 @@
+"""
+What every lease store promises, as tests to inherit.
+
+```python
+class TestMyStore(StoreContract):
+    @pytest.fixture
+    def store(self):
+        return MyStore(...)  # empty, or with keys of its own
+```
+
+Each test is one sentence of `celery_fence.locking.store`. Two more fixtures may be
+overridden: `pass_time` for a store whose clock can be moved, and `lose_everything`
+for one that can lose its data, as by a flush or a failover.
+"""
+
+from celery_fence.testing.contract.acquire import AcquireContract
+from celery_fence.testing.contract.release import ForceReleaseContract, ReleaseContract
+from celery_fence.testing.contract.renew import RenewContract
+from celery_fence.testing.contract.sharing import ConnectionContract, ListContract
+
+
+class StoreContract(
+    AcquireContract,
+    RenewContract,
+    ReleaseContract,
+    ForceReleaseContract,
+    ListContract,
+    ConnectionContract,
+):
+    """Everything a lease store promises: inherit, and give a fixture `store`."""

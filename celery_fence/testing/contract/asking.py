@@ -1,0 +1,98 @@
+"""How the contract's tests ask a store, and the fixtures that all of them share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from celery_fence.locking.store import Claim, Gone, Granted, Holder, Kept, Renewal, Store
+
+TTL = 30.0
+SHORT = 0.3
+DEADLINE = 10.0
+
+AWKWARD_KEYS = (
+    "tenant:7:sync",
+    "x",
+    "x:token",
+    "token:x",
+    "x:done:1",
+    "expiries",
+    "lease:x",
+    "{}",
+    "}{",
+    "a{b}c",
+    "{b00}",
+    "50%25",
+    "with space\r\nand line",
+    "nul\x00inside",
+    "größe:東京:🔒",
+    "\ud800lone",
+    "*",
+    "[a-z]?",
+    "k" * 500,
+)
+
+PassTime = Callable[[float], None]
+numbers = count()
+
+
+def claim_of(key: str = "tenant:7:sync", *, ttl: float = TTL, owner: str | None = None) -> Claim:
+    """A claim by an owner nobody had before, unless given."""
+    return Claim(key, owner or f"owner-{next(numbers)}", ttl)
+
+
+def granted(store: Store, claim: Claim) -> Granted:
+    """Acquire *claim*, which must be granted."""
+    answer = store.acquire(claim)
+    assert isinstance(answer, Granted), answer
+    return answer
+
+
+def renewal_of(claim: Claim, grant: Granted) -> Renewal:
+    """The wish to keep what was granted."""
+    return Renewal(claim, grant.token, grant.since)
+
+
+def renew(store: Store, claim: Claim, grant: Granted) -> Kept | Gone:
+    """Renew one lease."""
+    return store.renew([renewal_of(claim, grant)])[0]
+
+
+def holder_of(store: Store, key: str) -> Holder:
+    """The holder of *key*, which must have one."""
+    holder = store.holder(key)
+    assert holder is not None
+    return holder
+
+
+def ttl_left(store: Store, key: str) -> float:
+    """The seconds that the lease on *key* has left."""
+    left = holder_of(store, key).ttl_left
+    assert left is not None
+    return left
+
+
+def expire(store: Store, key: str, pass_time: PassTime) -> None:
+    """Let time pass until nobody has *key*."""
+    deadline = time.monotonic() + DEADLINE
+    while store.holder(key) is not None:
+        assert time.monotonic() < deadline, f"the lease on {key!r} doesn't expire"
+        pass_time(SHORT / 10)
+
+
+class Asking:
+    """What a store has to give: a fixture `store`, and two more where it can."""
+
+    @pytest.fixture
+    def pass_time(self) -> PassTime:
+        """Let seconds pass on the store's clock; waits, unless overridden."""
+        return time.sleep
+
+    @pytest.fixture
+    def lose_everything(self) -> Callable[[], None]:
+        """Make the store lose its data; not tested unless overridden."""
+        pytest.skip("also on CI: this store has no way to lose its data")

@@ -1,0 +1,33 @@
+"""Ctrl-C, SIGTERM and a closed terminal end the demo in order: everything is cleaned up, once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """
+    Turn the first of these signals into `SystemExit` with the usual code (130 for Ctrl-C).
+
+    Later ones are ignored: cleaning up is short, and must not be cut off.
+    """
+    wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
+    before = {number: signal.signal(number, _stop) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            with suppress(TypeError):  # a handler that was not set from Python can't be put back
+                signal.signal(number, handler)
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    raise SystemExit(128 + number)

@@ -1,0 +1,59 @@
+"""
+The nightly run: ``python -m example_app.schedule`` sends one message for each tenant.
+
+Run it from cron or beat. Two of them at once is the accident that the demo is about.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import uuid
+
+from celery import Task
+
+from example_app.celery import config
+from example_app.config import LEASE_TTL
+from example_app.ledger import Ledger, Run
+from example_app.tasks import charge_tenant, charge_tenant_unfenced
+
+SLOW_SECONDS = LEASE_TTL * 1.5
+
+
+def main() -> None:
+    """Publish the run."""
+    options = _options()
+    ledger = Ledger(config.database_url)
+    ledger.open(options.tenants, slow_seconds=SLOW_SECONDS)
+    if options.wait:
+        print("ready", flush=True)
+        sys.stdin.readline()
+    task = charge_tenant_unfenced if options.unfenced else charge_tenant
+    publish(task, ledger, scheduler=options.name, per_second=options.per_second)
+
+
+def publish(task: Task, ledger: Ledger, *, scheduler: str, per_second: float) -> None:
+    """Send one message for each tenant, spread over time so that workers can keep up."""
+    pace = threading.Event()
+    for tenant_id in ledger.tenants():
+        run = Run(task_id=str(uuid.uuid4()), who=scheduler, pid=os.getpid())
+        ledger.note("published", tenant_id, run)
+        task.apply_async((tenant_id,), task_id=run.task_id)
+        pace.wait(1 / per_second)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m example_app.schedule", description="Send the nightly run.")
+    add = parser.add_argument
+    add("--name", default="scheduler", help="who it is, for the journal")
+    add("--tenants", type=int, default=120, help="how many tenants a new ledger gets (default: 120)")
+    add("--per-second", type=float, default=50, help="messages a second (default: 50)")
+    add("--unfenced", action="store_true", help="send the ordinary task instead of the fenced one")
+    add("--wait", action="store_true", help='say "ready" and wait for a line on standard input')
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

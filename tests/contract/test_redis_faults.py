@@ -1,0 +1,323 @@
+"""What the Redis store does when replies are lost, scripts are forgotten, and servers come and go."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from celery_fence.errors import StoreUnavailable
+from celery_fence.locking.store import Claim, Ended, Gone, Granted, Held, Kept, Released, Renewal
+from celery_fence.stores import from_url
+from celery_fence.testing.servers import embedded_server
+
+CLAIM = Claim("tenant:7:sync", "owner", 30.0)
+
+
+def calls(client):
+    """How often each command was run, without those of connecting and looking."""
+    stats = client.info("commandstats")
+    # Commands that a script runs are counted too: only those that came over the wire are of interest.
+    return {name: stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval", "script|load")}
+
+
+def rise(client, question):
+    before = calls(client)
+    question()
+    return {name: after - before[name] for name, after in calls(client).items() if after != before[name]}
+
+
+class TestLostReplies:
+    def test_an_acquire_whose_reply_is_cut_is_granted_once(self, store_behind_proxy, proxy, store):
+        proxy.cut_reply_to(b"EVAL")
+
+        answer = store_behind_proxy.acquire(CLAIM)
+
+        assert proxy.cuts == 1
+        assert isinstance(answer, Granted)
+        assert store.holder(CLAIM.key).token == answer.token
+        assert store.release(CLAIM, answer.token) == Released()
+
+    def test_a_release_whose_reply_is_cut_is_released(self, store_behind_proxy, proxy):
+        grant = store_behind_proxy.acquire(CLAIM)
+        proxy.cut_reply_to(b"EVAL")
+
+        assert store_behind_proxy.release(CLAIM, grant.token) == Released()
+        assert proxy.cuts == 1
+
+    def test_a_release_whose_reply_is_cut_is_released_although_a_successor_came(
+        self, store_behind_proxy, proxy, store
+    ):
+        """The copy of the release arrives when the key has another holder already."""
+        grant = store_behind_proxy.acquire(CLAIM)
+        proxy.hold_replies()
+        releases = []
+        thread = threading.Thread(target=lambda: releases.append(store_behind_proxy.release(CLAIM, grant.token)))
+        thread.start()
+        until(lambda: store.holder(CLAIM.key) is None)
+        successor = store.acquire(Claim(CLAIM.key, "successor", 30.0))
+        proxy.reset()
+        proxy.heal()
+        thread.join(10)
+
+        assert releases == [Released()]
+        assert store.holder(CLAIM.key).token == successor.token
+
+    def test_a_renewal_whose_reply_is_cut_is_kept(self, store_behind_proxy, proxy):
+        grant = store_behind_proxy.acquire(CLAIM)
+        proxy.cut_reply_to(b"EVAL")
+
+        assert store_behind_proxy.renew([Renewal(CLAIM, grant.token, grant.since)]) == [Kept()]
+        assert proxy.cuts == 1
+
+    def test_a_renewal_of_a_vanished_lease_whose_reply_is_cut_is_kept(self, store_behind_proxy, proxy, client):
+        grant = store_behind_proxy.acquire(CLAIM)
+        client.flushall()
+        proxy.cut_reply_to(b"EVAL")
+
+        assert store_behind_proxy.renew([Renewal(CLAIM, grant.token, grant.since)]) == [Kept()]
+
+    def test_a_force_release_whose_reply_is_cut_fences_the_holder_off(self, store_behind_proxy, proxy):
+        grant = store_behind_proxy.acquire(CLAIM)
+        proxy.cut_reply_to(b"EVAL")
+
+        store_behind_proxy.force_release(CLAIM.key)
+
+        assert store_behind_proxy.release(CLAIM, grant.token) == Gone("force_released")
+
+    def test_a_late_copy_of_an_acquire_doesn_t_take_a_released_key(self, store):
+        """The client gave up on this copy, asked again, ran and released; now the network delivers it."""
+        store.release(CLAIM, store.acquire(CLAIM).token)
+
+        assert store.acquire(CLAIM) == Ended()
+
+
+class TestOutages:
+    def test_a_silent_server_is_given_up_within_three_timeouts(self, store_behind_proxy, proxy):
+        store_behind_proxy.acquire(CLAIM)
+        proxy.hold()
+        started = time.monotonic()
+
+        with pytest.raises(StoreUnavailable, match="didn't answer in time"):
+            store_behind_proxy.holder(CLAIM.key)
+
+        # The timeout of this store is one second.
+        assert 0.9 < time.monotonic() - started < 3.3
+
+    def test_a_refusing_server_is_given_up_at_once_and_found_again_when_it_is_back(
+        self, store_behind_proxy, proxy
+    ):
+        grant = store_behind_proxy.acquire(CLAIM)
+        proxy.go_down()
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="can't be reached"):
+            store_behind_proxy.holder(CLAIM.key)
+        assert time.monotonic() - started < 1.0
+
+        proxy.heal()
+        assert store_behind_proxy.holder(CLAIM.key).token == grant.token
+
+    def test_a_slow_reply_is_waited_for(self, store_behind_proxy, proxy):
+        proxy.delay = 0.1
+
+        assert isinstance(store_behind_proxy.acquire(CLAIM), Granted)
+
+    def test_many_connections_survive_a_restart_with_data(self, prefix):
+        with embedded_server(persistent=True) as server:
+            store = from_url(server.url, prefix=prefix)
+            grant = store.acquire(CLAIM)
+            open_connections(store, 8)
+            server.kill()
+            server.start()
+
+            assert store.renew([Renewal(CLAIM, grant.token, grant.since)]) == [Kept()]
+            store.close()
+
+    def test_after_a_restart_without_data_tokens_grow_and_the_holder_is_put_back(self, prefix):
+        with embedded_server() as server:
+            store = from_url(server.url, prefix=prefix)
+            grant = store.acquire(CLAIM)
+            server.kill()
+            server.start()
+
+            assert store.acquire(Claim("other", "o", 5.0)).token > grant.token
+            kept = store.renew([Renewal(CLAIM, grant.token, grant.since)])
+            assert kept == [Kept(reinstated=True)]
+            store.close()
+
+    def test_a_replica_is_not_taken_for_a_primary_and_its_connection_is_dropped(self, prefix):
+        with embedded_server() as primary, embedded_server() as other:
+            store = from_url(other.url, prefix=prefix, timeout=1)
+            grant = store.acquire(CLAIM)
+            with admin(other) as client:
+                client.replicaof(primary.host, primary.port)
+                with pytest.raises(StoreUnavailable, match="read-only replica"):
+                    store.renew([Renewal(CLAIM, grant.token, grant.since)])
+                assert store._client._connections._idle == []
+                client.replicaof("NO", "ONE")
+            assert isinstance(store.renew([Renewal(CLAIM, grant.token, grant.since)])[0], Kept)
+            store.close()
+
+    def test_a_full_server_says_so(self, prefix):
+        with embedded_server(options={"maxmemory": "1mb"}) as server:
+            store = from_url(server.url, prefix=prefix)
+            with pytest.raises(StoreUnavailable, match="out of memory"):
+                for number in range(10_000):
+                    store.acquire(Claim(f"{number}:{'k' * 1000}", "o", 30.0))
+            store.close()
+
+    def test_a_user_without_scripts_is_told_which_permission_is_missing(self, client, server, prefix):
+        client.execute_command("ACL", "SETUSER", "plain", "on", ">s3cret", "~*", "+@all", "-@scripting")
+        store = from_url(f"redis://plain:s3cret@127.0.0.1:{server.port}/0", prefix=prefix)
+
+        with pytest.raises(StoreUnavailable, match=r"grant \+eval") as caught:
+            store.acquire(CLAIM)
+        assert "s3cret" not in f"{caught.value!r} {caught.value.__cause__!r} {store!r}"
+
+    def test_a_wrong_password_is_not_asked_twice(self, client, server, prefix):
+        client.execute_command("ACL", "SETUSER", "known", "on", ">right", "~*", "+@all")
+        store = from_url(f"redis://known:wr0ng@127.0.0.1:{server.port}/0", prefix=prefix)
+        before = client.info("stats")["total_connections_received"]
+
+        with pytest.raises(StoreUnavailable, match="password"):
+            store.acquire(CLAIM)
+        assert client.info("stats")["total_connections_received"] == before + 1
+
+
+class TestScripts:
+    def test_each_question_is_one_command(self, store, client):
+        def questions():
+            grant = store.acquire(CLAIM)
+            store.acquire(Claim(CLAIM.key, "another", 5.0))
+            store.renew([Renewal(CLAIM, grant.token, grant.since)])
+            store.holder(CLAIM.key)
+            store.release(CLAIM, grant.token)
+            store.force_release(CLAIM.key)
+
+        rise(client, questions)
+        store.force_release(CLAIM.key)
+        client.delete(*client.keys())
+
+        assert rise(client, questions) == {"evalsha": 6}
+
+    def test_a_hundred_leases_of_many_buckets_are_renewed_by_one_command(self, store, client):
+        claims = [Claim(f"tenant:{number}", "o", 5.0) for number in range(100)]
+        wishes = [Renewal(claim, grant.token, grant.since) for claim in claims if (grant := store.acquire(claim))]
+        store.renew(wishes)
+
+        assert rise(client, lambda: store.renew(wishes)) == {"evalsha": 1}
+
+    def test_forgotten_scripts_cost_one_more_round_trip_and_nothing_else(self, store, client):
+        grant = store.acquire(CLAIM)
+        for question, expected in (
+            (lambda: store.acquire(CLAIM), grant),
+            (lambda: store.renew([Renewal(CLAIM, grant.token, grant.since)]), [Kept()]),
+            (lambda: store.release(CLAIM, grant.token), Released()),
+        ):
+            client.script_flush()
+            answers = []
+            assert rise(client, lambda ask=question: answers.append(ask())) == {"evalsha": 1, "eval": 1}  # noqa: B023
+            assert answers == [expected]
+
+
+class TestForks:
+    def test_parent_and_child_never_share_a_connection(self, store, client):
+        store.acquire(Claim("parent", "parent", 30.0))
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            os.write(writer, ask_many_times(store, "child").encode())
+            os._exit(0)
+        os.close(writer)
+        mine = ask_many_times(store, "parent")
+        with os.fdopen(reader, "rb") as pipe:
+            theirs = pipe.read().decode()
+        assert os.waitpid(child, 0)[1] == 0
+
+        assert (mine, theirs) == ("parent", "child")
+
+    def test_a_child_forked_while_all_connections_are_busy_has_its_own(self, client, server, prefix):
+        store = from_url(server.url, prefix=prefix, timeout=0.5).for_heartbeat()
+        busy = store._client._connections.take()
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if ask_many_times(store, "child") == "child" else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        store._client._connections.give_back(busy, healthy=True)
+
+
+def ask_many_times(store, name):
+    """The owners that the store named for our own keys: ours alone, unless replies got mixed up."""
+    seen = set()
+    try:
+        for number in range(200):
+            claim = Claim(f"{name}:{number}", name, 30.0)
+            store.acquire(claim)
+            seen.add(store.holder(claim.key).owner)
+    except Exception as error:
+        return repr(error)
+    return ",".join(seen)
+
+
+class TestLeasesMadeByHand:
+    @pytest.mark.parametrize("junk", ["hash", "string", "list", "hash with an expiry", "odd numbers"])
+    def test_whatever_is_there_keeps_others_out_until_it_is_force_released(self, store, client, prefix, junk):
+        lease = store._names.lease(CLAIM.key.encode())
+        put(client, lease, junk)
+
+        held = store.acquire(CLAIM)
+        assert isinstance(held, Held)
+        assert (held.holder.ttl_left is None) == (junk != "hash with an expiry")
+        assert isinstance(store.release(CLAIM, 0), Gone)
+        assert store.renew([Renewal(CLAIM, 1, 1.0)])[0].reason == "taken"
+        store.force_release(CLAIM.key)
+        assert isinstance(store.acquire(CLAIM), Granted)
+
+    def test_one_that_never_expires_is_listed_once_somebody_missed_on_it(self, store, client):
+        client.hset(store._names.lease(CLAIM.key.encode()), "owner", "by hand")
+        store.acquire(CLAIM)
+
+        (holder,) = store.leases()
+        assert (holder.key, holder.owner, holder.ttl_left) == (CLAIM.key, "by hand", None)
+
+    def test_a_counter_of_another_type_is_replaced(self, store, client):
+        client.set(store._names.of(CLAIM.key.encode())[1], "junk")
+
+        assert isinstance(store.acquire(CLAIM), Granted)
+
+
+def put(client, name, junk):
+    if junk == "string":
+        client.set(name, "locked")
+    elif junk == "list":
+        client.rpush(name, "a")
+    else:
+        numbers = {"token": "nan", "since": "-", "beat": "inf", "facts": "[1"} if junk == "odd numbers" else {}
+        client.hset(name, mapping={"note": "by hand", **numbers})
+    if junk == "hash with an expiry":
+        client.pexpire(name, 60_000)
+
+
+def admin(server):
+    import redis
+
+    return redis.Redis.from_url(server.url)
+
+
+def open_connections(store, number):
+    """Let the store have *number* idle connections."""
+    connections = store._client._connections
+    taken = [connections.take() for _ in range(number)]
+    for connection in taken:
+        connection.connect()
+        connections.give_back(connection, healthy=True)
+
+
+def until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

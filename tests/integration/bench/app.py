@@ -1,0 +1,60 @@
+"""
+The Celery app of a world, the same in the workers and in the test process.
+
+The world comes from `BENCH_WORLD`, a JSON object with the whole configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from celery import Celery
+from celery import signals as celery_signals
+
+from bench import bodies
+
+WORLD = "BENCH_WORLD"
+HOOKS = ("task_success", "task_failure", "task_retry", "task_postrun", "task_revoked", "task_rejected")
+
+
+def build_app(conf: dict[str, Any]) -> Celery:
+    """An app with every task of the bench, that is not made the current one."""
+    app = Celery(conf["bench_name"], set_as_current=False)
+    app.conf.update(conf)
+    for name, body in {"join": bodies.join, "look_plain": bodies.look}.items():
+        app.task(bind=True, name=name)(body)
+    app.task(bind=True, name="plain")(bodies.work)
+    app.task(name="errback")(bodies.errback)
+    if conf.get("bench_fenced", True):
+        from bench.fenced import add_fenced_tasks
+
+        add_fenced_tasks(app)
+    return app
+
+
+def listen(app: Celery) -> None:
+    """Write Celery's own task signals of this process to the ledger, for tests that count hooks."""
+    for hook in HOOKS:
+        _write_down(hook, getattr(celery_signals, hook), app)
+
+
+def _write_down(hook: str, signal: Any, app: Celery) -> None:
+    def receiver(sender: Any = None, task_id: str | None = None, request: Any = None, **_: Any) -> None:
+        whose = (
+            task_id or getattr(request, "id", None) or getattr(getattr(sender, "request", None), "id", None)
+        )
+        bodies.ledger_of(app).note(hook, task_id=whose, task=getattr(sender, "name", str(sender)))
+
+    signal.connect(receiver, weak=False)
+
+
+if WORLD in os.environ:
+    app = build_app(json.loads(os.environ[WORLD]))
+    app.set_current()
+    listen(app)
+    if app.conf.bench_fenced:
+        from bench.fenced import listen_to_fence
+
+        listen_to_fence(app)

@@ -1,0 +1,56 @@
+"""A worker that can't be right doesn't start: it ends non-zero and its last line says what to do."""
+
+from __future__ import annotations
+
+import pytest
+from bench.world import Bench
+
+
+@pytest.fixture(scope="module")
+def bench(make_bench) -> Bench:
+    return make_bench()
+
+
+WRONG = {
+    "an unknown setting": ({"fence_tll": 5}, ["fence_tll", "fence_ttl"]),
+    "a setting of another library": ({"fence_lock_timeout": 5}, ["fence_lock_timeout"]),
+    "a TTL that is text": ({"fence_ttl": "60"}, ["fence_ttl", "'60'"]),
+    "a TTL of nothing": ({"fence_ttl": 0}, ["fence_ttl", "0"]),
+    "a negative TTL": ({"fence_ttl": -1}, ["fence_ttl", "-1"]),
+    "an unknown policy": ({"fence_miss_policy": "retyr"}, ["retyr", "retry"]),
+    "a policy of a later version": ({"fence_miss_policy": "park"}, ["park", "not"]),
+    "a mode of a later version": ({"fence_mode": "shadow"}, ["fence_mode", "not"]),
+    "an unsupported store": ({"fence_url": "mongodb://localhost/1"}, ["mongodb", "redis"]),
+    "a store of a later version": ({"fence_url": "redis+cluster://localhost/1"}, ["redis+cluster"]),
+    "an unreachable store": ({"fence_url": "redis://127.0.0.1:1/0"}, ["127.0.0.1:1"]),
+    "a store of one process under prefork": ({"fence_url": "memory://"}, ["memory://"]),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_worker_refuses_to_start_with(bench, what):
+    conf, words = WRONG[what]
+    worker = bench.launch(conf=conf, concurrency=2)
+    code = worker.await_exit(timeout=60)
+    last_line = worker.log.strip().splitlines()[-1]
+
+    assert code != 0
+    assert " ready." not in worker.log
+    for word in words:
+        assert word in last_line
+
+
+def test_a_store_of_one_process_is_fine_for_a_threads_pool(bench):
+    worker = bench.worker(conf={"fence_url": "memory://"}, pool="threads", concurrency=2)
+    key = bench.key()
+
+    assert bench.send("retry", key, {"value": "ran"}).get(timeout=20) == "ran"
+    worker.stop()
+
+
+def test_a_password_of_the_store_is_in_no_message(bench):
+    worker = bench.launch(conf={"fence_url": "redis://:hunter2@127.0.0.1:1/0"}, concurrency=1)
+    worker.await_exit(timeout=60)
+
+    assert "127.0.0.1:1" in worker.log
+    assert "hunter2" not in worker.log

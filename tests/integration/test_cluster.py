@@ -1,0 +1,204 @@
+"""
+A small cluster with pytest-celery: two workers, one of which is killed and started again.
+
+The nodes are processes instead of containers, so neither Docker nor an image is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+from bench.app import WORLD, build_app
+from bench.ledger import Gate, Ledger
+from bench.waiting import wait_until
+from bench.worker import Worker
+from bench.world import DEFAULTS
+from pytest_celery import (
+    CeleryBackendCluster,
+    CeleryBrokerCluster,
+    CeleryTestContainer,
+    CeleryTestWorker,
+    CeleryWorkerCluster,
+    RedisTestBackend,
+    RedisTestBroker,
+)
+
+from celery_fence.testing.servers import EmbeddedServer, embedded_server
+
+QUEUE = "cluster"
+
+
+class ProcessNode(CeleryTestContainer):
+    """What pytest-celery asks of a container, answered for a process of this machine."""
+
+    def __init__(self, name: str, pid: Any, conf: dict[str, Any]) -> None:
+        # Not calling the base on purpose: it wants a Docker object.
+        self._node_name = name
+        self._pid = pid
+        self._conf = conf
+
+    id = name = property(lambda self: self._node_name)
+    celeryconfig = property(lambda self: dict(self._conf))
+
+    def ready(self) -> bool:
+        return self._pid() > 0
+
+    def logs(self) -> str:
+        return ""
+
+    def reload(self, attrs: Any = None) -> None:
+        return None
+
+
+class WorkerNode(ProcessNode):
+    """A worker process as a node."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(worker.name, lambda: worker.pid, {})
+        self.worker = worker
+
+    status = property(lambda self: "running" if self.worker.alive else "exited")
+
+    def ready(self) -> bool:
+        return bool(self.worker.await_ready())
+
+    def logs(self) -> str:
+        return self.worker.log
+
+    def kill(self, signal: str = "SIGKILL") -> None:
+        import signal as signals
+
+        self.worker.kill(signals.Signals[signal])
+
+    def restart(self, timeout: int = 10) -> None:
+        self.worker.stop()
+        self.worker.start()
+
+    def teardown(self) -> None:
+        self.worker.stop()
+
+
+@pytest.fixture
+def server():
+    with embedded_server() as server:
+        yield server
+
+
+@pytest.fixture
+def leases():
+    with embedded_server() as server:
+        yield server
+
+
+def redis_node(server: EmbeddedServer, database: int) -> ProcessNode:
+    url = server.url_of(database)
+    return ProcessNode(f"redis-{database}", lambda: server.pid, {"url": url, "host_url": url})
+
+
+@pytest.fixture
+def celery_broker_cluster(server):
+    return CeleryBrokerCluster(RedisTestBroker(redis_node(server, 0)))
+
+
+@pytest.fixture
+def celery_backend_cluster(server):
+    return CeleryBackendCluster(RedisTestBackend(redis_node(server, 1)))
+
+
+@pytest.fixture
+def conf(server, leases, tmp_path) -> dict[str, Any]:
+    return {
+        **DEFAULTS,
+        "broker_url": server.url_of(0),
+        "broker_transport_options": {
+            "visibility_timeout": 3,
+            "unacked_restore_interval": 1,
+            "unacked_restore_throttle": 1,
+        },
+        "result_backend": server.url_of(1),
+        "task_default_queue": QUEUE,
+        "fence_url": leases.url,
+        "fence_ttl": 2.0,
+        "bench_name": QUEUE,
+        "bench_ledger": str(tmp_path / "ledger.jsonl"),
+        "bench_gates": str(tmp_path),
+    }
+
+
+@pytest.fixture
+def celery_setup_app(conf):
+    app = build_app(conf)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def celery_worker_cluster(conf, tmp_path, celery_setup_app, celery_broker_cluster, celery_backend_cluster):
+    env = {WORLD: json.dumps(conf)}
+    workers = [Worker(f"node{n}", tmp_path / f"node{n}.log", env=env, concurrency=2).launch() for n in (1, 2)]
+    cluster = CeleryWorkerCluster(
+        *[CeleryTestWorker(WorkerNode(worker), app=celery_setup_app) for worker in workers]
+    )
+    yield cluster
+    cluster.teardown()
+
+
+@pytest.fixture
+def ledger(conf) -> Ledger:
+    return Ledger(conf["bench_ledger"])
+
+
+@pytest.fixture
+def gate(tmp_path) -> Gate:
+    return Gate(tmp_path / "gate")
+
+
+def node_that_runs(cluster, pid) -> CeleryTestWorker:
+    return next(node for node in cluster if pid in node.container.worker.child_pids())
+
+
+def test_a_killed_workers_message_runs_again_on_the_other_with_a_higher_token(celery_setup, ledger, gate):
+    key = uuid.uuid4().hex
+    result = celery_setup.app.tasks["retry"].delay(key, {"gate": "gate", "value": "done"})
+    pid = wait_until(lambda: ledger.starts(key))[0]["pid"]
+    dead = node_that_runs(celery_setup.worker_cluster, pid)
+    dead.kill()
+    wait_until(lambda: len(ledger.starts(key)) == 2, timeout=30, what="the message was delivered again")
+    gate.open()
+
+    assert result.get(timeout=20) == "done"
+    first, second = ledger.tokens(key)
+    assert second > first
+    assert dead.container.status == "exited"
+
+
+def test_work_goes_on_over_a_restart_and_no_key_is_run_twice_at_once(celery_setup, ledger):
+    keys = [uuid.uuid4().hex for _ in range(5)]
+    send = celery_setup.app.tasks["retry"].delay
+    results = [send(keys[n % 5], {"sleep": 0.05, "value": n}) for n in range(40)]
+    wait_until(lambda: len(ledger.facts("end")) >= 5, what="the cluster is at work")
+    restarted = celery_setup.worker_cluster[0]
+    restarted.kill()
+    restarted.restart()
+    wait_until(lambda: all(result.state == "SUCCESS" for result in results), timeout=60, what="all 40 done")
+
+    assert [result.get() for result in results] == list(range(40))
+    for key in keys:
+        starts = ledger.starts(key)
+        assert [start["token"] for start in starts] == sorted(start["token"] for start in starts)
+
+
+def test_a_message_waits_for_a_holder_on_the_other_node(celery_setup, ledger, gate):
+    key = uuid.uuid4().hex
+    tasks = celery_setup.app.tasks
+    first = tasks["retry"].delay(key, {"gate": "gate", "value": 1})
+    wait_until(lambda: ledger.starts(key))
+    rest = [tasks["retry"].delay(key, {"value": n}) for n in (2, 3, 4)]
+    wait_until(lambda: len(ledger.facts("lease_missed", fence_key=f"job:{key}")) >= 3)
+    gate.open()
+
+    assert [result.get(timeout=40) for result in (first, *rest)] == [1, 2, 3, 4]
+    assert ledger.overlaps(key) == []
