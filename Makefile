@@ -66,4 +66,4 @@ install:
 		$(PYTHON) -m venv '$(VENV)' || exit 1; \
 	fi
 	@echo 'Installing celery-fence[$(EXTRA)] into $(VENV) (once; again when setup.cfg changes)'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRA)]'
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRA)]'

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
+import time
 import uuid
 
 from celery import Task
@@ -35,13 +35,13 @@ def main() -> None:
 
 
 def publish(task: Task, ledger: Ledger, *, scheduler: str, per_second: float) -> None:
-    """Send one message for each tenant, spread over time so that workers can keep up."""
-    pace = threading.Event()
-    for tenant_id in ledger.tenants():
+    """Send one message for each tenant, spread evenly over time so that workers can keep up."""
+    began = time.monotonic()
+    for place, tenant_id in enumerate(ledger.tenants()):
+        time.sleep(max(0.0, began + place / per_second - time.monotonic()))
         run = Run(task_id=str(uuid.uuid4()), who=scheduler, pid=os.getpid())
         ledger.note("published", tenant_id, run)
         task.apply_async((tenant_id,), task_id=run.task_id)
-        pace.wait(1 / per_second)
 
 
 def _options() -> argparse.Namespace:

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 from celery_fence.errors import ConfigError
 from celery_fence.locking.clock import steady_clock
+from celery_fence.locking.native import new_lock
 from celery_fence.locking.store import (
     AcquireAnswer,
     Claim,
@@ -63,7 +64,7 @@ class _Space:
     """The leases and counters behind one URL and prefix, in the order of their last use."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = new_lock()
         self.leases: OrderedDict[str, _Lease] = OrderedDict()
         self.counters: OrderedDict[str, _Counter] = OrderedDict()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
+from celery_fence.errors import ConfigError
 from celery_fence.locking.policies import Policy, Retry
 from celery_fence.task import given as rules
 from celery_fence.task.given import Given
 from celery_fence.task.limits import checked_max_hold, checked_ttl, shortest_ttl
 from celery_fence.task.sources import Fingerprint, fingerprint
 from celery_fence.task.spelling import ABSENT, respelled, setting, unknown_settings
-from celery_fence.task.store_url import inherited_url
+from celery_fence.task.store_url import Nowhere, inherited_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,10 +38,10 @@ class FenceSettings:
     Every ``fence_*`` setting with its default. Durations in seconds.
 
     *miss_policy* is a policy object; *outage_policy* one as well, or ``"raise"`` or
-    ``"run"``. *url* is resolved: never None, and may hold a password, so it isn't printed.
+    ``"run"``. *home* is where leases live, if that is known; see `url`.
     """
 
-    url: str = field(repr=False)
+    home: str | Nowhere = field(repr=False)  # may hold a password
     ttl: float = 60.0
     renew_fraction: float = 1 / 3
     max_hold: float | None = None
@@ -72,6 +73,13 @@ class FenceSettings:
         app._fence_settings = _Resolved(now, shortest, settings)  # noqa: SLF001 - state hangs on the app
         return settings
 
+    @property
+    def url(self) -> str:
+        """Where leases live. `ConfigError` where no setting says, and no Redis of Celery's stands in."""
+        if isinstance(self.home, Nowhere):
+            raise ConfigError(self.home.advice)
+        return self.home
+
 
 @dataclass(frozen=True, slots=True)
 class _Resolved:
@@ -80,7 +88,7 @@ class _Resolved:
     settings: FenceSettings
 
 
-NAMES: Final = tuple(f"fence_{each.name}" for each in fields(FenceSettings))
+NAMES: Final = ("fence_url", *(f"fence_{each.name}" for each in fields(FenceSettings) if each.name != "home"))
 WATCHED: Final = NAMES + _CELERYS
 
 
@@ -88,10 +96,9 @@ def _resolve(app: Any) -> FenceSettings:
     for error in unknown_settings(app, NAMES):
         raise error
     values = {name: rule(app, found) for name, rule in _RULES.items() if (found := _found(app, name))}
-    values.setdefault("url", None)
-    values["url"] = values["url"] or inherited_url(app, setting=respelled("fence_url", app.conf.prefix))
+    home = values.pop("url", None) or inherited_url(app, setting=respelled("fence_url", app.conf.prefix))
     values.setdefault("done_retention", _done_retention(app))
-    settings = FenceSettings(**values)
+    settings = FenceSettings(home=home, **values)
     _check_against_each_other(app, settings)
     return settings
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
-
-from celery_fence.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,12 +14,21 @@ READABLE: Final = ("redis", "rediss", "redis+socket", "unix", "valkey", "valkeys
 _WITH_TLS: Final = {"redis": "rediss", "valkey": "valkeys"}
 
 
-def inherited_url(app: Any, *, setting: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """There is no place for leases; *advice* says what to set."""
+
+    advice: str
+
+
+def inherited_url(app: Any, *, setting: str) -> str | Nowhere:
     """
     The URL of the Redis result backend, else of the Redis broker, TLS options included.
 
-    `ConfigError` where neither is one server that celery-fence can read (a list of
-    servers or a Sentinel isn't): it says how to write *setting*.
+    `Nowhere` if neither is one server that celery-fence can read (a list of servers
+    or a Sentinel isn't); it says how to write *setting*. Not an error yet: Celery
+    shares the tasks of one app with every other app of the process, and those that
+    never run a fenced task need no place for its leases.
     """
     conf = app.conf
     candidates = (
@@ -31,7 +39,7 @@ def inherited_url(app: Any, *, setting: str) -> str:
         found = _one_server(url)
         if found is not None:
             return _with_tls(found, tls)
-    raise ConfigError(
+    return Nowhere(
         f"celery-fence doesn't know where to keep its leases: neither the result backend "
         f"({_scheme(conf.result_backend)}) nor the broker ({_scheme(conf.broker_url)}) is a single Redis. "
         f"Set {setting!r}, for example to 'redis://localhost:6379/0', or to 'memory://' in tests."

@@ -26,7 +26,7 @@ class FenceStep(bootsteps.Step):  # type: ignore[misc] - Celery has no types
 
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
-        findings = check_app(parent.app, processes=_processes(parent))
+        findings = check_app(parent.app, processes=_processes(parent, options.get("autoscale")))
         errors = [finding.text for finding in findings if finding.level == "error"]
         for finding in findings:
             if finding.level == "warning":
@@ -36,12 +36,14 @@ class FenceStep(bootsteps.Step):  # type: ignore[misc] - Celery has no types
         _reach_store(parent.app)
 
 
-def _processes(worker: Any) -> int:
-    """How many processes the pool may have."""
+def _processes(worker: Any, autoscale: Any) -> int:
+    """How many processes the pool may have; *autoscale* is ``"most,least"``, a pair or None, as Celery takes it."""
     if "prefork" not in str(getattr(worker.pool_cls, "__module__", worker.pool_cls)):
         return 1
-    most = (worker.autoscale or (worker.concurrency,))[0]
-    return int(most or 1)
+    if not autoscale:
+        return int(worker.concurrency or 1)
+    most = autoscale.split(",")[0] if isinstance(autoscale, str) else autoscale[0]
+    return int(most)
 
 
 def _reach_store(app: Any) -> None:

@@ -72,7 +72,7 @@ def _introduce(plan: Plan, screen: Screen) -> None:
     screen.say("By accident TWO schedulers send the run, so each tenant gets two messages.")
     screen.say("One worker process will be frozen in the middle of a charge, another killed.")
     screen.say(
-        f"lock_ttl is {LEASE_TTL:.0f} s here. All of it takes about half a minute; Ctrl-C ends it cleanly."
+        f"lock_ttl is {LEASE_TTL:.0f} s here. This takes about half a minute; Ctrl-C ends it cleanly."
     )
 
 

@@ -16,11 +16,11 @@ def test_a_lease_its_counter_and_its_index_are_named_as_documented(client, serve
     store.acquire(Claim(KEY, "o", 30.0, Facts(task_name="billing.sync")))
 
     assert sorted(client.keys()) == [
-        b"fence:{b07}:expiries",
-        b"fence:{b07}:lease:tenant:7:sync",
-        b"fence:{b07}:token:tenant:7:sync",
+        b"fence:{b44}:expiries",
+        b"fence:{b44}:lease:tenant:7:sync",
+        b"fence:{b44}:token:tenant:7:sync",
     ]
-    lease = client.hgetall("fence:{b07}:lease:tenant:7:sync")
+    lease = client.hgetall("fence:{b44}:lease:tenant:7:sync")
     assert set(lease) == {b"layout", b"owner", b"token", b"since", b"beat", b"ttl", b"facts"}
     assert lease[b"layout"] == b"1"
     store.close()
@@ -73,7 +73,9 @@ def test_the_counter_is_kept_for_the_retention_time_and_no_longer(client, server
 def test_the_index_outlives_the_longest_lease_in_it(store, client):
     """Two keys of one bucket: the short lease must not take the index away from the long one."""
     index = store._names.of(KEY.encode())[2]
-    sister = next(key for number in range(1000) if store._names.of((key := f"k{number}").encode())[2] == index)
+    sister = next(
+        key for number in range(1000) if store._names.of((key := f"k{number}").encode())[2] == index
+    )
     store.acquire(Claim(KEY, "o", 500.0))
     store.acquire(Claim(sister, "o", 1.0))
 

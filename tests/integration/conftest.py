@@ -69,6 +69,5 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
     if report.failed:
-        for bench in OPEN:
-            for worker in bench.workers:
-                report.sections.append((f"log of worker {worker.name} ({worker.pool})", worker.tail()))
+        for worker in [worker for bench in OPEN[-2:] for worker in bench.workers]:
+            report.sections.append((f"log of worker {worker.name} ({worker.pool})", worker.tail()))

@@ -132,8 +132,7 @@ def descendants(pid):
 
 
 def is_alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    """Whether it is there and not a zombie that only waits for the machine's init to collect it."""
+    command = ["ps", "-o", "state=", "-p", str(pid)]
+    state = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return state.strip()[:1] not in {"", "Z"}

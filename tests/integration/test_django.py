@@ -15,6 +15,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from redis import Redis
+
+from celery_fence.testing.servers import embedded_server
 
 pytest.importorskip("django", reason="Django is not installed")
 
@@ -130,12 +133,24 @@ def test_a_wrong_override_is_named_as_it_was_written(in_django):
     assert message.startswith("Celery setting 'CELERY_FENCE_TTL' is '30'")
 
 
-def test_fenced_tasks_are_discovered_and_the_others_stay_what_they_are(in_django):
-    assert in_django("""
-        app.loader.import_default_modules()
-        answer = [name for name in sorted(app.tasks) if name.startswith("orders.")]
-        answer.append(tasks.not_fenced.delay().get())
-    """) == ["orders.tasks.key_and_ttl", "orders.tasks.not_fenced", "orders.tasks.ship", "ran"]
+def test_fenced_tasks_are_discovered_beside_the_others(environment, tmp_path):
+    done = python(
+        """
+import django
+django.setup()
+from shop import celery_app as app
+app.loader.import_default_modules()
+print(*sorted(name for name in app.tasks if name.startswith("orders.")))
+""",
+        environment,
+        tmp_path,
+    )
+
+    assert done.stdout.split() == ["orders.tasks.key_and_ttl", "orders.tasks.not_fenced", "orders.tasks.ship"]
+
+
+def test_a_task_that_isnt_fenced_stays_what_it_is(in_django):
+    assert in_django("answer = tasks.not_fenced.delay().get()") == "ran"
 
 
 def test_delay_on_commit_sends_a_fenced_task_when_the_transaction_commits(in_django):
@@ -226,3 +241,53 @@ def test_a_worker_with_a_misspelt_setting_doesnt_start_and_names_it_as_written(e
     assert done.returncode != 0
     assert "'CELERY_FENCE_TLL'" in done.stderr.splitlines()[-1]
     assert "Did you mean 'CELERY_FENCE_TTL'?" in done.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def redis_server():
+    with embedded_server() as server:
+        yield server
+
+
+@pytest.fixture
+def worker(environment, redis_server, tmp_path):
+    """A real worker on a real broker; its lines are shown when the test fails."""
+    environment.update(
+        SHOP_BROKER=redis_server.url, SHOP_RESULTS=redis_server.url, SHOP_LEASES=redis_server.url
+    )
+    log = tmp_path / "worker.log"
+    with log.open("wb") as lines:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "celery", "-A", "shop", "worker", "-P", "solo", "-l", "info"],
+            env=environment,
+            cwd=tmp_path,
+            stdout=lines,
+            stderr=lines,
+        )
+    yield
+    process.terminate()
+    try:
+        process.wait(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+        sys.stdout.write(log.read_text())
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_worker_runs_what_was_sent_on_commit_under_a_lease(in_django, redis_server):
+    token = in_django("""
+        import time
+        order = Order.objects.create()
+        with transaction.atomic():
+            tasks.ship.delay_on_commit(order.pk)
+        deadline = time.monotonic() + 30
+        while order.state != "shipped" and time.monotonic() < deadline:
+            time.sleep(0.05)
+            order.refresh_from_db()
+        answer = order.token
+    """)
+
+    kept = Redis.from_url(redis_server.url).keys("shop:*order:1*")
+    assert token > 0
+    assert kept, "the token's counter is kept under the prefix of Django's settings"

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import redis
-from celery import Celery
+from bench.app import App
 
 from celery_fence import Contended, FencedTask, current_lease, hold, is_skipped
 from celery_fence.locking.store import Claim
@@ -24,8 +24,8 @@ def server():
 def make_app(server):
     apps = []
 
-    def make(database: int = 0, **conf) -> Celery:
-        app = Celery(f"eager-{database}", set_as_current=False, broker="memory://", backend="cache+memory://")
+    def make(database: int = 0, **conf) -> App:
+        app = App(f"eager-{database}", set_as_current=False, broker="memory://", backend="cache+memory://")
         app.conf.update(fence_url=server.url_of(database), fence_ttl=30.0, **conf)
         apps.append(app)
         return app
@@ -185,7 +185,7 @@ def test_a_body_of_a_plain_task_in_a_fenced_one_has_no_token_injected(app):
 
 
 def test_a_body_without_a_lock_key_in_an_app_wide_base_is_not_fenced(server):
-    app = Celery("default-base", task_cls=FencedTask, set_as_current=False, backend="cache+memory://")
+    app = App("default-base", task_cls=FencedTask, set_as_current=False, backend="cache+memory://")
     app.conf.update(fence_url=server.url)
 
     @app.task

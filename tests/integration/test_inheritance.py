@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from celery import Celery, Task
+from bench.app import App
+from celery import Task
 
 from celery_fence import FencedTask, current_lease
 from celery_fence.stores import from_url
@@ -18,7 +21,7 @@ def server():
 
 @pytest.fixture
 def app(server):
-    app = Celery("inheritance", set_as_current=False, broker="memory://", backend="cache+memory://")
+    app = App("inheritance", set_as_current=False, broker="memory://", backend="cache+memory://")
     app.conf.update(fence_url=server.url, fence_ttl=30.0)
     yield app
     app.close()
@@ -166,7 +169,25 @@ def test_the_body_sees_the_request_of_a_plain_task(app, how):
     def seen(task):
         return task("k") if how == "direct" else task.apply(("k",), task_id="the-id").get()
 
-    assert seen(fenced) == seen(plain)
+    plains, fences = seen(plain), seen(fenced)
+    assert {**fences, "headers": None} == {**plains, "headers": None}
+    assert without_ours(fences["headers"]) == (plains["headers"] or {})
+
+
+def without_ours(headers):
+    return {name: value for name, value in (headers or {}).items() if not name.startswith("fence")}
+
+
+def test_a_body_can_send_its_headers_on(app):
+    """People hand the headers of a request to the next task; ours must travel too, or not be there."""
+
+    @app.task(bind=True, base=FencedTask, lock_key="job:<key>")
+    def body(self, key):
+        return json.dumps(self.request.headers)
+
+    result = body.apply(("k",))
+
+    assert result.state == "SUCCESS", result.result
 
 
 def test_autoretry_of_everything_never_catches_contended(app, server):

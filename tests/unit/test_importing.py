@@ -52,7 +52,7 @@ def watched_import(name, *args, original=builtins.__import__, **kwargs):
 
 class WatchedEnvironment(type(os.environ)):
     def __getitem__(self, name):
-        depth, frame = 0, sys._getframe(1)
+        frame = sys._getframe(1)
         while frame and frame.f_globals.get("__name__", "") in ("os", "_collections_abc", "collections.abc"):
             frame = frame.f_back
         if frame and frame.f_globals.get("__name__", "").startswith("celery_fence"):
@@ -61,11 +61,16 @@ class WatchedEnvironment(type(os.environ)):
 
 
 def watch(event, arguments):
-    suspicious = event.startswith(("socket.", "subprocess.", "_thread.start", "os.fork", "sqlite3.connect"))
+    suspicious = event.startswith(("socket.", "subprocess.", "os.fork", "sqlite3.connect"))
     if event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+"):
         suspicious = ".pyc" not in str(arguments[0])
     if suspicious:
         seen["opened"].append(event)
+
+
+def watched_start(thread, original=threading.Thread.start):
+    seen["opened"].append(thread.name)
+    return original(thread)
 
 
 def receivers():
@@ -77,10 +82,10 @@ before, connected, handlers = set(sys.modules), receivers(), [signal.getsignal(n
 builtins.__import__ = watched_import
 os.environ.__class__ = WatchedEnvironment
 sys.addaudithook(watch)
+threading.Thread.start = watched_start
 import celery_fence
 for name in celery_fence.__all__:
     getattr(celery_fence, name)
-seen["opened"] += [thread.name for thread in threading.enumerate()[1:]]
 seen["loaded"] = sorted({name.split(".")[0] for name in set(sys.modules) - before} & OPTIONAL)
 seen["connected"] = [name for name, count in receivers().items() if count != connected[name]]
 seen["connected"] += [n for n, old in zip((2, 10, 15), handlers) if signal.getsignal(n) is not old]

@@ -7,7 +7,7 @@ import sys
 import timeit
 
 import pytest
-from celery import Celery, shared_task
+from celery import Celery, _state, shared_task
 from pydantic import BaseModel
 
 from celery_fence.errors import ConfigError, LockKeyError
@@ -18,6 +18,12 @@ from celery_fence.task.limits import allow_short_ttls
 from celery_fence.task.options import TaskOptions
 from celery_fence.task.settings import FenceSettings
 from celery_fence.task.written import OPTIONS
+
+
+@pytest.fixture(autouse=True)
+def _tasks_stay_with_their_app(monkeypatch):
+    """Celery gives the tasks of one app to all later ones; each test has its own."""
+    monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
 
 
 @pytest.fixture
@@ -328,7 +334,8 @@ class TestTheInjectedArgument:
         assert "'inject_as' of task 'shop.sync' is 'tokn'" in message
         assert "Did you mean 'token'?" in message
 
-    def test_that_cant_be_given_by_keyword_is_refused(self, error_of):
+    @pytest.mark.parametrize("kind", ["positional", "variadic", "keywords"])
+    def test_that_cant_be_given_by_keyword_is_refused(self, error_of, kind):
         def positional(fencing_token, tenant_id, /):
             return tenant_id
 
@@ -338,10 +345,10 @@ class TestTheInjectedArgument:
         def keywords(tenant_id, **fencing_token):
             return tenant_id
 
-        for fun in (positional, variadic, keywords):
-            message = error_of(fun)
-            assert "'shop.sync' takes its fencing token as" in message
-            assert "*, fencing_token" in message
+        message = error_of({"positional": positional, "variadic": variadic, "keywords": keywords}[kind])
+
+        assert "'shop.sync' takes its fencing token as" in message
+        assert "*, fencing_token" in message
 
 
 class TestWhenTheyCount:
@@ -369,11 +376,11 @@ class TestWhenTheyCount:
 
         task.lock_ttl = "7"
 
-        with pytest.raises(ConfigError, match="'lock_ttl' of task 'shop.sync' is '7'"):
+        with pytest.raises(ConfigError, match=r"'lock_ttl' of task 'shop\.sync' is '7'"):
             TaskOptions.of(task)
 
     def test_without_a_change_they_are_the_same_object(self, declare):
-        task = declare(lock_key=lambda tenant_id: str(tenant_id))
+        task = declare(lock_key=lambda tenant_id: f"tenant:{tenant_id}")
 
         assert TaskOptions.of(task) is TaskOptions.of(task)
 
@@ -558,6 +565,15 @@ class TestAWorkersCheck:
 
         assert finding.level == "error"
 
+    def test_finds_that_there_is_no_place_for_leases(self, app, declare):
+        declare()
+        app.conf.fence_url = None
+
+        (finding,) = check_app(app)
+
+        assert finding.level == "error"
+        assert "Set 'fence_url'" in finding.text
+
     def test_finds_a_task_that_was_spoilt_after_it_was_bound(self, app, declare):
         declare().lock_ttl = "5"
 
@@ -616,8 +632,10 @@ class TestOnCommit:
 
 
 def test_a_policy_by_name_and_as_an_object_are_the_same(declare):
-    assert TaskOptions.of(declare(miss_policy="dead_letter")).miss_policy == DeadLetter()
-    assert TaskOptions.of(declare(outage_policy=Raise())).outage_policy == "raise"
+    options = TaskOptions.of(declare(miss_policy="dead_letter", outage_policy=Raise()))
+
+    assert options.miss_policy == DeadLetter()
+    assert options.outage_policy == "raise"
 
 
 def test_a_base_class_is_not_checked_before_it_is_a_task(app):

@@ -33,7 +33,7 @@ def error_of(app):
 
 def test_without_a_word_every_setting_has_the_default_of_the_manual():
     assert FenceSettings.of(app_with()) == FenceSettings(
-        url="redis://broker/0",
+        home="redis://broker/0",
         ttl=60.0,
         renew_fraction=1 / 3,
         max_hold=None,
@@ -53,7 +53,6 @@ def test_without_a_word_every_setting_has_the_default_of_the_manual():
 
 def test_every_setting_can_be_set():
     wanted = {
-        "url": "redis://locks/3",
         "ttl": 30.0,
         "renew_fraction": 0.5,
         "max_hold": 600.0,
@@ -70,9 +69,9 @@ def test_every_setting_can_be_set():
         "dead_letter_queue": "dead",
     }
 
-    settings = FenceSettings.of(app_with(**{f"fence_{name}": value for name, value in wanted.items()}))
+    app = app_with(fence_url="redis://locks/3", **{f"fence_{name}": value for name, value in wanted.items()})
 
-    assert settings == FenceSettings(**wanted)
+    assert FenceSettings.of(app) == FenceSettings(home="redis://locks/3", **wanted)
 
 
 def test_a_whole_number_of_seconds_becomes_a_float():
@@ -424,7 +423,13 @@ class TestWhereTheLeasesLive:
         app = Celery(set_as_current=False)
         app.config_from_object({"CELERY_BROKER_URL": "amqp://"}, namespace="CELERY")
 
-        assert "Set 'CELERY_FENCE_URL'" in error_of(app)
+        with pytest.raises(ConfigError, match="Set 'CELERY_FENCE_URL'"):
+            _ = FenceSettings.of(app).url
+
+    def test_an_app_that_never_needs_one_may_be_without(self):
+        app = Celery("shop", broker="amqp://", set_as_current=False)
+
+        assert FenceSettings.of(app).ttl == 60
 
     def test_the_tls_options_of_celery_come_along(self):
         url = url_for(

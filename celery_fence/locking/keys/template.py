@@ -120,7 +120,7 @@ def parse(text: str, *, task: str = "") -> Template:
             parts.append(_placeholder(piece, text, task))
         elif piece:
             _check_literal(piece, text, task)
-            parts.append(quote(piece, safe=_KEPT))
+            parts.append(quote(piece, safe=_KEPT).replace("~", "%7E"))  # `quote` always keeps it
     return Template(text, tuple(parts), _guards(parts, text, task))
 
 

@@ -35,10 +35,10 @@ end
 local token, since = math.max(last.token + 1, now_us), now_us
 if held then
   token, since, facts = held.token, held.since, held.facts
-else
-  redis.call('ZREMRANGEBYSCORE', index, '-inf', whole(math.floor(now_us / 1000)))
 end
+-- First what needs memory: a server that is full refuses it, as long as nothing has been written.
 note_expiry(index, key, now_us, ttl_ms)
+redis.call('ZREMRANGEBYSCORE', index, '-inf', whole(math.floor(now_us / 1000)))
 redis.call('HSET', counter, 'token', whole(math.max(token, last.token)))
 redis.call('PEXPIRE', counter, retention_ms)
 redis.call('HSET', lease, 'layout', '1', 'owner', owner, 'token', whole(token), 'since', whole(since),

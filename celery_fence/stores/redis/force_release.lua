@@ -22,9 +22,10 @@ if held and only and held.owner ~= owner then return holder_answer('held', '', h
 
 local last = read_counter(counter)
 local fence = whole(math.max(last.token + 1, (held and held.token or 0) + 1, now_us))
-redis.call('HSET', counter, 'token', fence, 'forced', fence)
-redis.call('PEXPIRE', counter, retention_ms)
+-- First what needs no memory: so a server that is full lets its leases be released.
 redis.call('DEL', lease)
 redis.call('ZREM', index, key)
+redis.call('HSET', counter, 'token', fence, 'forced', fence)
+redis.call('PEXPIRE', counter, retention_ms)
 if held then return holder_answer('force_released', '', held) end
 return {'force_released'}

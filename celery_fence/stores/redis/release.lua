@@ -29,8 +29,9 @@ if not held or held.owner ~= owner then
 end
 
 local newest = math.max(last.token, token, held and held.token or 0)
-redis.call('HSET', counter, 'token', whole(newest), 'released', owner)
-redis.call('PEXPIRE', counter, retention_ms)
+-- First what needs no memory: so a server that is full lets its leases be released.
 redis.call('DEL', lease)
 redis.call('ZREM', index, key)
+redis.call('HSET', counter, 'token', whole(newest), 'released', owner)
+redis.call('PEXPIRE', counter, retention_ms)
 return {'released'}

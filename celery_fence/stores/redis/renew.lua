@@ -21,9 +21,10 @@ local function renew(lease, counter, index, owner, token, since, ttl_ms, key, fa
   local now_us = server_time_us()
   local held = read_lease(lease, now_us)
   if held and held.owner == owner and held.token <= tonumber(token) then
+    -- First what needs no memory: so a server that is full lets its leases be renewed.
+    redis.call('PEXPIRE', lease, ttl_ms)
     note_expiry(index, key, now_us, tonumber(ttl_ms))
     redis.call('HSET', lease, 'token', token, 'beat', whole(now_us), 'ttl', ttl_ms)
-    redis.call('PEXPIRE', lease, ttl_ms)
     return {'kept'}
   end
 
@@ -31,6 +32,8 @@ local function renew(lease, counter, index, owner, token, since, ttl_ms, key, fa
   if reason == 'taken' then return holder_answer('gone', 'taken', held) end
   if reason then return {'gone', reason} end
 
+  -- Does nothing but open the door, as above: one lease of a batch must not keep the others from being renewed.
+  redis.call('PEXPIRE', lease, ttl_ms)
   note_expiry(index, key, now_us, tonumber(ttl_ms))
   redis.call('HSET', counter, 'token', token)
   redis.call('PEXPIRE', counter, retention_ms)

@@ -87,9 +87,9 @@ def _shown(parts: SplitResult, port: int | None) -> str:
 
 
 def _socket_path(parts: SplitResult, shown: str) -> str:
-    if not parts.path:
+    if not parts.path or parts.hostname:
         raise ConfigError(
-            f"fence_url: {shown} names no socket; write three slashes, as in unix:///run/redis.sock"
+            f"fence_url: {shown} names no socket; its path begins with the third slash, as in unix:///run/redis.sock"
         )
     return parts.path
 

@@ -19,9 +19,17 @@ WORLD = "BENCH_WORLD"
 HOOKS = ("task_success", "task_failure", "task_retry", "task_postrun", "task_revoked", "task_rejected")
 
 
+class App(Celery):
+    """A Celery app whose tasks stay its own; Celery gives each decorated task to every app of the process."""
+
+    def task(self, *args: Any, **options: Any) -> Any:
+        """As Celery's, with `shared` off."""
+        return super().task(*args, **{"shared": False, **options})
+
+
 def build_app(conf: dict[str, Any]) -> Celery:
     """An app with every task of the bench, that is not made the current one."""
-    app = Celery(conf["bench_name"], set_as_current=False)
+    app = App(conf["bench_name"], set_as_current=False)
     app.conf.update(conf)
     for name, body in {"join": bodies.join, "look_plain": bodies.look}.items():
         app.task(bind=True, name=name)(body)

@@ -41,15 +41,16 @@ def gate_of(app: Any, name: str) -> Gate:
 
 def work(self: Any, key: str, plan: Plan | None = None, *, fencing_token: int | None = None) -> Any:
     """Note the start, hold the key as the plan says, end as the plan says, and note that."""
-    ledger, run, plan = ledger_of(self.app), uuid.uuid4().hex, plan or {}
-    ledger.note("start", run=run, key=key, token=fencing_token, **_facts(self))
+    ledger, plan = ledger_of(self.app), plan or {}
+    run = {"run": uuid.uuid4().hex, "key": key, "token": fencing_token, "task_id": self.request.id}
+    ledger.note("start", **run, **_facts(self))
     try:
         _hold(self, key, plan)
         value = ENDINGS[plan.get("then", "return")](self, plan)
     except BaseException as failure:
-        ledger.note("end", run=run, key=key, token=fencing_token, outcome=type(failure).__name__)
+        ledger.note("end", **run, outcome=type(failure).__name__)
         raise
-    ledger.note("end", run=run, key=key, token=fencing_token, outcome="return")
+    ledger.note("end", **run, outcome="return")
     return value
 
 
@@ -91,7 +92,6 @@ def _facts(task: Any) -> dict[str, Any]:
     request = task.request
     return {
         "task": task.name,
-        "task_id": request.id,
         "retries": request.retries,
         "redelivered": bool((request.delivery_info or {}).get("redelivered")),
         "kwargs": sorted(request.kwargs or {}),

@@ -65,7 +65,7 @@ def variants() -> dict[str, dict[str, Any]]:
         "outage_run": {"miss_policy": "skip", "outage_policy": "run"},
         "soft_limited": {"miss_policy": quick_retry(), "soft_time_limit": 1},
         "hard_limited": {"miss_policy": quick_retry(), "time_limit": 1},
-        "shortly_held": {"miss_policy": quick_retry(), "lock_max_hold": 2.5, "lost_policy": "raise"},
+        "shortly_held": {"miss_policy": quick_retry(), "lock_ttl": 1.2, "lock_max_hold": 2.5, "lost_policy": "raise"},
         "survivor": {"miss_policy": quick_retry(), "reject_on_worker_lost": True},
     }
 

@@ -137,7 +137,7 @@ class Worker:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
 
-    def tail(self, lines: int = 60) -> str:
+    def tail(self, lines: int = 40) -> str:
         """The end of the log."""
         return "\n".join(self.log.splitlines()[-lines:])
 

@@ -97,7 +97,7 @@ class Bench:
     def app(self) -> Celery:
         """The app in the test's own process."""
         app = build_app(self.conf)
-        self._stack.callback(app.close)
+        self._stack.callback(close_app, app)
         return app
 
     def worker(self, **how: Any) -> Worker:
@@ -193,3 +193,12 @@ class Bench:
     def _delete_queues(self) -> None:
         if self._rabbit is not None:
             delete_queues(self._rabbit, self.queue, self.conf["fence_dead_letter_queue"])
+
+
+def close_app(app: Celery) -> None:
+    """Close an app before its servers end, so that results which are collected later ask nobody."""
+    consumer = app.backend.result_consumer
+    if consumer is not None:
+        consumer.stop()
+        consumer._pubsub = None
+    app.close()
