@@ -147,9 +147,6 @@ class Emitter:
             try:
                 observer(event)
             except Exception:  # an observer must never break a lease
-                self._log_once(observer)
-
-    def _log_once(self, observer: Observer) -> None:
-        if id(observer) not in self._failed:
-            self._failed.add(id(observer))
-            logger.exception("Observer %r failed; further failures of it are not logged", observer)
+                if id(observer) not in self._failed:
+                    self._failed.add(id(observer))
+                    logger.exception("Observer %r failed; its further failures are not logged", observer)

@@ -101,7 +101,7 @@ class Heartbeat:
         heapq.heappush(self._due, (at, next(self._order), lease, emit))
 
     def _next_beat(self, lease: Lease, asked_at: float) -> float:
-        due = renewal_due(asked_at, lease.ttl, lease.renew_fraction, random.random())  # noqa: S311 - jitter
+        due = renewal_due(asked_at, lease.ttl, lease.renew_fraction, random.random())
         return min(due, lease.trusted_until)
 
     # --- in the heartbeat's own thread ---------------------------------------------------
@@ -192,7 +192,7 @@ class Heartbeat:
             lease.suspect()
             left = lease.trusted_until - now
             emit(events.RenewalFailed(lease.source, lease.key, lease, error, max(left, 0.0)))
-            pace = min(max(lease.ttl / 20, 0.05), 1.0) * (0.5 + random.random())  # noqa: S311 - jitter
+            pace = min(max(lease.ttl / 20, 0.05), 1.0) * (0.5 + random.random())
             self._schedule(min(now + pace, lease.trusted_until), lease, emit)
 
     def _schedule(self, at: float, lease: Lease, emit: Emit) -> None:

@@ -60,7 +60,7 @@ class Lease:
         "trusted_until",
     )
 
-    def __init__(  # noqa: PLR0913 - a fact sheet, made in one place (the locker)
+    def __init__(
         self,
         claim: Claim,
         granted: Granted,
@@ -192,7 +192,7 @@ class Lease:
         reason = self.lost_reason or "released"
         why = REASONS.get(reason, reason)
         return LeaseLost(
-            f"The lease on {self.key!r} (token {self.token}) is over: {why}. Stop, and write nothing more for this key.",
+            f"The lease on {self.key!r} (token {self.token}) is over: {why}. Stop; write nothing more for this key.",
             key=self.key,
             token=self.token,
             reason=reason,

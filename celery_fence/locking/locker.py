@@ -60,7 +60,7 @@ class Locker:
         """Who renews the leases."""
         return self._heartbeat or process_heartbeat()
 
-    def acquire(  # noqa: PLR0913 - what a lease is made of
+    def acquire(
         self,
         claim: Claim,
         *,
@@ -91,7 +91,7 @@ class Locker:
             if not isinstance(answer, Granted):
                 return self._miss(claim, answer)
             self._check_speed(claim, asked_at)
-            lease = self._lease(claim, answer, asked_at, source, terms, on_lost)
+            lease = self._lease(claim, answer, asked_at, source=source, terms=terms, on_lost=on_lost)
             into(lease)
             self.heartbeat.watch(lease, self._emit)
         except StoreUnavailable:
@@ -145,11 +145,12 @@ class Locker:
             )
             raise StoreUnavailable(msg)
 
-    def _lease(  # noqa: PLR0913 - a fact sheet
+    def _lease(
         self,
         claim: Claim,
         granted: Granted,
         asked_at: float,
+        *,
         source: Any,
         terms: Terms,
         on_lost: Callable[[Lease], None] | None,
@@ -178,7 +179,9 @@ class Locker:
         try:
             self.store.release(claim, 0)
         except StoreUnavailable as error:
-            logger.warning("The lease on %r, if it was granted, stays until its TTL ends: %s", claim.key, error)
+            logger.warning(
+                "The lease on %r, if it was granted, stays until its TTL ends: %s", claim.key, error
+            )
 
     def _tell_release(self, lease: Lease, outcome: str) -> None:
         self._emit(events.ReleasedLease(lease.source, lease.key, lease, outcome, lease.held_for))

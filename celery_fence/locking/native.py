@@ -20,8 +20,8 @@ class Lock(Protocol):
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...  # noqa: D102, FBT001, FBT002
     def release(self) -> None: ...  # noqa: D102
-    def __enter__(self) -> bool: ...  # noqa: D105
-    def __exit__(self, *exc: object) -> None: ...  # noqa: D105
+    def __enter__(self) -> bool: ...
+    def __exit__(self, *exc: object) -> None: ...
 
 
 def _original(name: str) -> Any:

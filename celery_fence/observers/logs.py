@@ -26,9 +26,14 @@ def log(event: events.Event) -> None:
 
 def _line(event: events.Event) -> tuple[int, str]:
     match event:
-        case events.Acquired() | events.Renewed(reinstated=False) | events.ReleasedLease(outcome="released"):
+        case (
+            events.Acquired()
+            | events.Renewed(reinstated=False)
+            | events.ReleasedLease(outcome="released")
+            | events.Skipped()
+        ):
             return logging.DEBUG, _quiet(event)
-        case events.Missed() | events.PutOff() | events.Skipped():
+        case events.Missed() | events.PutOff():
             return logging.INFO, _refusal(event)
         case events.RenewalFailed(error=error, trusted_for=left):
             return logging.WARNING, f"Renewing {event.key!r} failed, trusted for {left:.1f} s more: {error}"
@@ -36,8 +41,17 @@ def _line(event: events.Event) -> tuple[int, str]:
             return logging.WARNING, f"The lease on {event.key!r} had vanished from the store and was put back"
         case events.ReleasedLease(outcome=outcome, held_for=held):
             return logging.WARNING, _bad_release(event.key, outcome, held)
+        case _:
+            return _rare(event)
+
+
+def _rare(event: events.Event) -> tuple[int, str]:
+    match event:
         case events.StillWaiting(waited=waited, holder=holder):
-            return logging.WARNING, f"A message has waited {waited / 3600:.1f} h for {event.key!r}; {_held_by(holder)}"
+            return (
+                logging.WARNING,
+                f"A message has waited {waited / 3600:.1f} h for {event.key!r}; {_held_by(holder)}",
+            )
         case _:
             return logging.ERROR, _trouble(event)
 
@@ -48,6 +62,8 @@ def _quiet(event: events.Event) -> str:
             return f"Took {event.key!r} with token {lease.token} after {waited:.1f} s"
         case events.Renewed(lag=lag):
             return f"Renewed {event.key!r} in {lag * 1000:.0f} ms"
+        case events.Skipped(task_id=task_id):
+            return f"Ended message {task_id} as skipped: {event.key!r} is being worked on"
         case _:
             return f"Released {event.key!r}"
 
@@ -60,7 +76,7 @@ def _refusal(event: events.Event) -> str:
         case events.PutOff(delay=delay):
             return f"Put off a copy of the message that holds {event.key!r} by {delay:.1f} s"
         case _:
-            return f"Skipped: {event.key!r} is being worked on already"
+            return f"Refused {event.key!r}"
 
 
 def _bad_release(key: str, outcome: str, held: float) -> str:

@@ -13,9 +13,10 @@ from celery_fence.errors import Contended, DeadLettered, LeaseLost
 from celery_fence.locking import current
 from celery_fence.task.checks import check_task
 from celery_fence.task.install import install, stamp_deliveries_of
-from celery_fence.task.options import resolve, run_of
+from celery_fence.task.options import resolve
 from celery_fence.task.request import FencedRequest
 from celery_fence.task.settings import FenceSettings
+from celery_fence.task.written import run_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 NEVER_AUTORETRIED = (LeaseLost, Contended, DeadLettered)
 
 
-class PastAutoretry(Ignore):  # noqa: N818 - it is never seen outside
+class PastAutoretry(Ignore, Exception):
     """Carries one of our errors past ``autoretry_for=(Exception,)``, which lets Celery's `Ignore` through."""
 
     def __init__(self, error: Exception) -> None:
@@ -88,7 +89,7 @@ def dont_ask_for_the_token(cls: Any, app: Any) -> None:
         return
     checker = _checker(inspect.signature(run_of(cls)), keyword, cls.name)
     bound = functools.partial(checker) if isinstance(header, functools.partial) else checker
-    bound.fence_checked = True  # type: ignore[attr-defined, union-attr]
+    bound.fence_checked = True  # type: ignore[attr-defined]
     cls.__header__ = bound if isinstance(bound, functools.partial) else staticmethod(bound)
 
 

@@ -50,7 +50,14 @@ def dead_letter(run: Run, decision: GiveUp, count: Count, holder: Holder | None)
         )
     runtime(task.app).emit(
         events.DeadLetteredMessage(
-            task, run.key, holder, run.task_id, name, decision.reason, count.total + 1, count.waited(wall_clock())
+            task,
+            run.key,
+            holder,
+            run.task_id,
+            name,
+            decision.reason,
+            count.total + 1,
+            count.waited(wall_clock()),
         )
     )
     return DeadLettered(

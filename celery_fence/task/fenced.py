@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class FencedTask(OnCommit, Task):  # type: ignore[misc] - Celery has no types
+class FencedTask(OnCommit, Task):
     """
     Takes a lease on `lock_key` before the body runs, keeps it, and gives it back.
 
@@ -124,13 +124,17 @@ class FencedTask(OnCommit, Task):  # type: ignore[misc] - Celery has no types
             run.lease, run.borrowed = held, True
             return
         try:
-            answer = runtime(self.app).locker(run.options.ttl).acquire(
-                claim,
-                source=self,
-                terms=terms_of(run.options),
-                into=run.took,
-                waited=run.notes.misses.waited(wall_clock()),
-                on_lost=self._on_lost(run, interrupter(run.body)),
+            answer = (
+                runtime(self.app)
+                .locker(run.options.ttl)
+                .acquire(
+                    claim,
+                    source=self,
+                    terms=terms_of(run.options),
+                    into=run.took,
+                    waited=run.notes.misses.waited(wall_clock()),
+                    on_lost=self._on_lost(run, interrupter(run.body)),
+                )
             )
         except StoreUnavailable as error:
             self._without_store(run, error)
@@ -174,7 +178,10 @@ class FencedTask(OnCommit, Task):  # type: ignore[misc] - Celery has no types
         kwargs = injected(run.kwargs, run.options.inject_as, run.lease)
         stoppable = not (self.request.is_eager or run.options.lost_policy == "flag")
         try:
-            with current.entered(current.Frame(run.lease, self, run)), interruptible(run.body, wanted=stoppable):
+            with (
+                current.entered(current.Frame(run.lease or NullLease(), self, run)),
+                interruptible(run.body, wanted=stoppable),
+            ):
                 return body(*args, **kwargs)
         except PastAutoretry as carried:
             raise carried.error from carried.error.__cause__

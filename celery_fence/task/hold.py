@@ -24,10 +24,11 @@ from celery_fence.task import given as rules
 from celery_fence.task.given import Given
 from celery_fence.task.install import runtime, terms_of
 from celery_fence.task.interrupt import interrupter
+from celery_fence.task.limits import checked_ttl
 from celery_fence.task.options import TaskOptions
 from celery_fence.task.outcomes import describe
 from celery_fence.task.run import without_token
-from celery_fence.task.settings import FenceSettings, checked_ttl
+from celery_fence.task.settings import FenceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -146,13 +147,17 @@ class Asking:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        return runtime(self._app).locker(self._ttl).acquire(
-            Claim(self.key, uuid.uuid4().hex, self._ttl, facts),
-            source=self._source,
-            terms=self._terms,
-            waited=waited,
-            into=self._keep,
-            on_lost=_interrupter_here(),
+        return (
+            runtime(self._app)
+            .locker(self._ttl)
+            .acquire(
+                Claim(self.key, uuid.uuid4().hex, self._ttl, facts),
+                source=self._source,
+                terms=self._terms,
+                waited=waited,
+                into=self._keep,
+                on_lost=_interrupter_here(),
+            )
         )
 
     def _keep(self, lease: Lease) -> None:
@@ -170,7 +175,7 @@ class Asking:
 
 def _pause(held: Held, tries: int) -> float:
     """Seconds until the next try: from 50 ms, half as long again each time, jittered, not past the holder's expiry."""
-    pause = min(SHORTEST_POLL * 1.5 ** min(tries, 10), LONGEST_POLL) * (0.75 + random.random() / 2)  # noqa: S311
+    pause = min(SHORTEST_POLL * 1.5 ** min(tries, 10), LONGEST_POLL) * (0.75 + random.random() / 2)
     left = held.holder.ttl_left
     return pause if left is None else max(min(pause, left), SHORTEST_POLL)
 

@@ -91,7 +91,9 @@ def terms_of(options: TaskOptions) -> Terms:
 
 def runtime(app: Any) -> Runtime:
     """What celery-fence keeps on *app*; made at first use."""
-    found: Runtime = app.__dict__.get("_fence_runtime") or app.__dict__.setdefault("_fence_runtime", Runtime(app))
+    found: Runtime = app.__dict__.get("_fence_runtime") or app.__dict__.setdefault(
+        "_fence_runtime", Runtime(app)
+    )
     return found
 
 

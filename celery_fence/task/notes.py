@@ -162,7 +162,7 @@ def same_delivery() -> Iterator[None]:
         _keeping.reset(before)
 
 
-def stamp_delivery(sender: str = "", headers: dict[str, Any] | None = None, **_: Any) -> None:
+def stamp_delivery(headers: dict[str, Any] | None = None, **_: Any) -> None:
     """
     Give a message that is about to be published a delivery id of its own.
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore, Reject, Retry
 
-from celery_fence.errors import Contended, LeaseLost, StoreUnavailable
+from celery_fence.errors import Contended, StoreUnavailable
 from celery_fence.locking import events, policies
 from celery_fence.locking.policies import Fail, GiveUp, Miss, SendLater, SendToBack, SkipRun, decide
 from celery_fence.task.dead_letters import dead_letter
 from celery_fence.task.install import runtime
 from celery_fence.task.notes import Count, wall_clock
-from celery_fence.task.publish import route_of, send_again
+from celery_fence.task.publish import Publisher, route_of, send_again
 from celery_fence.task.skip import skip
 
 if TYPE_CHECKING:
@@ -34,23 +34,27 @@ LOST_RETRIES = 5
 HOUR = 3600.0
 
 
-class PutOff(Ignore):  # noqa: N818 - Celery calls its own like this
+class PutOff(Ignore, Exception):
     """Ends a copy of a running message: another copy was published for later, nothing is stored."""
 
 
-class Superseded(Ignore):  # noqa: N818 - Celery calls its own like this
+class Superseded(Ignore, Exception):
     """Ends a run whose message a copy took over: the result is the copy's business, nothing is stored."""
 
 
 def miss(run: Run, key: str, holder: Holder | None) -> Exception:
     """What becomes of *run*'s message, whose *key* is held."""
-    run.key = run.key or key
-    if holder is not None and (run.is_copy_of(holder) or run.overtook(holder)) and not run.task.request.is_eager:
+    run.key = key
+    if (
+        holder is not None
+        and (run.is_copy_of(holder) or run.overtook(holder))
+        and not run.task.request.is_eager
+    ):
         return put_off(run, holder)
     count = run.notes.misses
     asked = _asked(run, key, holder, count)
     _tell_hook(run, asked)
-    return _act(run, run.options.miss_policy, asked, count, _contended(run, key, holder, count))
+    return _act(run, run.options.miss_policy, asked, count, _contended(key, holder, count))
 
 
 def outage(run: Run, error: StoreUnavailable) -> Exception:
@@ -69,7 +73,9 @@ def lost(run: Run, error: Exception) -> Exception:
     if run.options.lost_policy != "retry" or run.task.request.is_eager or run.task.request.called_directly:
         return error
     if run.notes.losses >= LOST_RETRIES:
-        logger.error("Task %s[%s] lost its lease %d times; it fails now", run.task.name, run.task_id, LOST_RETRIES)
+        logger.error(
+            "Task %s[%s] lost its lease %d times; it fails now", run.task.name, run.task_id, LOST_RETRIES
+        )
         return error
     delay = min(2.0**run.notes.losses, _longest_delay(run) or HOUR)
     notes = run.notes.cleared().lost_again()
@@ -89,15 +95,15 @@ def put_off(run: Run, holder: Holder) -> Exception:
         run.key,
         holder,
         attempt=run.notes.put_offs,
-        roll=random.random(),  # noqa: S311 - jitter
+        roll=random.random(),
         longest_delay=_longest_delay(run),
     )
     decision = decide(policies.Retry(), waits)
     delay = decision.delay if isinstance(decision, SendLater) else 1.0
     try:
         send_again(run.task, run.notes.put_off_again(), delay=delay)
-    except Reject as rejected:
-        return rejected
+    except Reject:
+        raise
     except Exception:  # acknowledged early: the running original is all there is, and all there has to be
         logger.exception("A copy of the running message %s[%s] is dropped", run.task.name, run.task_id)
     runtime(run.task.app).emit(events.PutOff(run.task, run.key, holder, run.task_id, delay))
@@ -113,7 +119,7 @@ def _asked(run: Run, key: str, holder: Holder | None, count: Count) -> Miss:
         waited=count.waited_in_stage(now),
         retries=run.retries,
         stage=count.stage,
-        roll=random.random(),  # noqa: S311 - jitter
+        roll=random.random(),
         longest_delay=_longest_delay(run),
         since_last=count.since_last(now),
     )
@@ -131,15 +137,15 @@ def _act(run: Run, policy: policies.Policy, asked: Miss, count: Count, why: Exce
             return dead_letter(run, decision, count, holder)
         case SkipRun():
             skipped = skip(run, decision, holder)
-            runtime(run.task.app).emit(
-                events.Skipped(run.task, run.key, holder, run.task_id, skipped.record)
-            )
+            runtime(run.task.app).emit(events.Skipped(run.task, run.key, holder, run.task_id, skipped.record))
             return skipped
         case Fail():
             return why
 
 
-def _send_again(run: Run, decision: SendLater | SendToBack, holder: Holder | None, why: Exception) -> Exception:
+def _send_again(
+    run: Run, decision: SendLater | SendToBack, holder: Holder | None, why: Exception
+) -> Exception:
     if run.task.request.is_eager:
         return why  # nothing comes back later in eager mode: it ends at once instead of recursing
     now, route = wall_clock(), route_of(run.task.app, run.task.request)
@@ -149,8 +155,9 @@ def _send_again(run: Run, decision: SendLater | SendToBack, holder: Holder | Non
     return _retry(why, decision.delay, send_again(run.task, notes, delay=decision.delay))
 
 
-def _retry(why: Exception, delay: float, signature: Any) -> Retry:
-    return Retry(exc=why, when=round(delay, 3), is_eager=False, sig=signature)
+def _retry(why: Exception, delay: float, signature: Any) -> Exception:
+    retry: Exception = Retry(exc=why, when=round(delay, 3), is_eager=False, sig=signature)
+    return retry
 
 
 def _longest_delay(run: Run) -> float | None:
@@ -160,16 +167,13 @@ def _longest_delay(run: Run) -> float | None:
     A message that waits for its time in a worker longer than that timeout is
     delivered again and again (Celery's documentation, "Visibility timeout" of Redis).
     """
-    if run.task.request.is_eager:
-        return None
-    transport = run.task.app.connection_for_write().transport
-    if transport.driver_type in ("amqp", "memory"):
+    if run.task.request.is_eager or Publisher.of(run.task.app).driver in ("amqp", "memory"):
         return None
     options = run.task.app.conf.broker_transport_options or {}
     return float(options.get("visibility_timeout", HOUR)) / 2
 
 
-def _contended(run: Run, key: str, holder: Holder | None, count: Count) -> Contended:
+def _contended(key: str, holder: Holder | None, count: Count) -> Contended:
     who = "an unknown holder" if holder is None else describe(holder)
     waited = count.waited(wall_clock())
     so_far = f"; waited {waited:.0f} s so far" if waited >= 1 else ""
@@ -179,13 +183,25 @@ def _contended(run: Run, key: str, holder: Holder | None, count: Count) -> Conte
 def describe(holder: Holder) -> str:
     """A holder in words."""
     facts = holder.facts
-    name = f"{facts.task_name}[{facts.task_id}]" if facts.task_id else facts.task_name or f"owner {holder.owner}"
-    left = "no TTL at all (NO-TTL: made by hand?)" if holder.ttl_left is None else f"{holder.ttl_left:.1f} s left"
+    name = (
+        f"{facts.task_name}[{facts.task_id}]" if facts.task_id else facts.task_name or f"owner {holder.owner}"
+    )
+    left = (
+        "no TTL at all (NO-TTL: made by hand?)"
+        if holder.ttl_left is None
+        else f"{holder.ttl_left:.1f} s left"
+    )
     return f"{name} on {facts.host or 'an unknown host'}, {left}"
 
 
 def _tell(run: Run, asked: Miss, count: Count, decision: policies.Decision) -> None:
-    outcome = {SendLater: "retry", SendToBack: "requeue", GiveUp: "dead_letter", SkipRun: "skip", Fail: "raise"}
+    outcome = {
+        SendLater: "retry",
+        SendToBack: "requeue",
+        GiveUp: "dead_letter",
+        SkipRun: "skip",
+        Fail: "raise",
+    }
     runtime(run.task.app).emit(
         events.Missed(
             run.task,
@@ -213,8 +229,3 @@ def _warn_hourly(run: Run, holder: Holder | None, count: Count) -> None:
     before = (run.notes.misses if holder is not None else run.notes.outages).waited(run.notes.misses.last)
     if int(waited // HOUR) > int(before // HOUR):
         runtime(run.task.app).emit(events.StillWaiting(run.task, run.key, holder, run.task_id, waited))
-
-
-def is_loss(error: BaseException) -> bool:
-    """Whether a body that ended with *error* was stopped by the loss of a lease."""
-    return isinstance(error, LeaseLost)

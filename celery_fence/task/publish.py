@@ -34,12 +34,12 @@ _DELAY_LEVELS = re.compile(r"^(?:[01]\.){28}")
 
 
 class Publisher:
-    """Confirmed producers of one app, in this process."""
+    """Confirmed producers of one app, in this process; *driver* is the broker's kind (``redis``, ``amqp``, ...)."""
 
     def __init__(self, app: Any) -> None:
-        self._app = app
-        self._pid = os.getpid()
+        self.made_for = (os.getpid(), app.conf.broker_write_url)
         connection = app.connection_for_write(transport_options={"confirm_publish": True})
+        self.driver: str = connection.transport.driver_type
         limit = app.conf.broker_pool_limit or 10
         self._pool = ProducerPool(connection.Pool(limit=limit), limit=limit)
 
@@ -47,7 +47,7 @@ class Publisher:
     def of(cls, app: Any) -> Publisher:
         """The publisher of *app*; a new one after a fork or a change of the broker."""
         known: Publisher | None = app.__dict__.get("_fence_publisher")
-        if known is None or known._pid != os.getpid():
+        if known is None or known.made_for != (os.getpid(), app.conf.broker_write_url):
             known = app.__dict__["_fence_publisher"] = cls(app)
         return known
 
@@ -84,9 +84,7 @@ def send_again(task: Any, notes: Notes, *, delay: float = 0.0, **changes: Any) -
     )
     try:
         with same_delivery(), Publisher.of(task.app).producer() as producer:
-            signature.apply_async(
-                producer=producer, retry=True, retry_policy=PATIENCE, add_to_parent=False
-            )
+            signature.apply_async(producer=producer, retry=True, retry_policy=PATIENCE, add_to_parent=False)
     except Exception as error:
         if task.acks_late:
             raise Reject(error, requeue=True) from error
@@ -153,7 +151,9 @@ def _own_headers(request: Any) -> dict[str, Any]:
     """The message's own headers, without those that make RabbitMQ see a loop and without ours."""
     headers = request.headers or {}
     return {
-        name: value for name, value in headers.items() if name not in (HEADER, RUN) and not X_DEATH.match(name)
+        name: value
+        for name, value in headers.items()
+        if name not in (HEADER, RUN) and not X_DEATH.match(name)
     }
 
 
@@ -165,5 +165,4 @@ def _countdown(app: Any, delay: float) -> float | None:
     """
     if delay <= 0:
         return None
-    amqp = app.connection_for_write().transport.driver_type == "amqp"
-    return max(math.ceil(delay), 1) if amqp else delay
+    return max(math.ceil(delay), 1) if Publisher.of(app).driver == "amqp" else delay

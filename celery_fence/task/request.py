@@ -21,7 +21,7 @@ from celery_fence.task.notes import RUN
 from celery_fence.task.skip import Skipped
 
 
-class FencedRequest(Request):  # type: ignore[misc] - Celery has no types
+class FencedRequest(Request):
     """Celery's request for a fenced task."""
 
     _fence_failure_event = "task-failed"
@@ -30,14 +30,14 @@ class FencedRequest(Request):  # type: ignore[misc] - Celery has no types
         super().__init__(message, **options)
         self.request_dict[RUN] = {"owner": uuid.uuid4().hex, **_made_with(message)}
 
-    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:  # noqa: FBT001, FBT002 - Celery's signature
+    def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> Any:
         """As Celery's, with the events ``task-skipped`` and ``task-dead_lettered`` where they belong."""
         error = exc_info.exception
         if isinstance(error, ExceptionWithTraceback):
             error = error.exc
         if isinstance(error, DeadLettered):
             self._fence_failure_event = "task-dead_lettered"
-        answer = super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
+        answer = super().on_failure(exc_info, *args, **options)
         if isinstance(error, Skipped):
             self.send_event("task-skipped", result=safe_repr(error.record), exception=error.reason)
         return answer

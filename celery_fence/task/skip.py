@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MARK = "celery_fence"
 
 
-class Skipped(Ignore):  # noqa: N818 - Celery calls its own like this
+class Skipped(Ignore, Exception):
     """Tells Celery that the message has ended; *record* is the stored value, *reason* what people read."""
 
     def __init__(self, record: Any = None, reason: str = "") -> None:
@@ -71,7 +71,9 @@ def skip(run: Run, decision: SkipRun, holder: Holder | None) -> Skipped:
         _end_chain(task, request, value)
     if not request.is_eager or task.store_eager_result:
         task.backend.mark_as_done(request.id, value, request, _stores_result(task, request))
-    return Skipped(value, f"skipped: {record['key']} is held by {record.get('holder_task', 'an unknown holder')}")
+    return Skipped(
+        value, f"skipped: {record['key']} is held by {record.get('holder_task', 'an unknown holder')}"
+    )
 
 
 def _own_result(run: Run, result: Any) -> Any:
@@ -110,12 +112,11 @@ def _end_chain(task: Any, request: Any, value: Any) -> None:
         step = steps.popleft()
         steps.extend(_inner_steps(step))
         ended = Context(step)
-        ended.update(ended.options)  # type: ignore[attr-defined]
-        ended.id = ended.options.get("task_id")  # type: ignore[attr-defined]
-        ended.group = ended.options.get("group_id")  # type: ignore[attr-defined]
+        ended.update(ended.options)
+        ended.id = ended.options.get("task_id")
+        ended.group = ended.options.get("group_id")
         if ended.id is not None:
             task.backend.mark_as_done(ended.id, value, ended, _stores_result(task, request))
-            # a link of a chain may be part of a chord; its result was stored first
 
 
 def _inner_steps(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:

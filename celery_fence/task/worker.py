@@ -15,7 +15,7 @@ from celery_fence.task.settings import FenceSettings
 logger = logging.getLogger(__name__)
 
 
-class FenceStep(bootsteps.Step):  # type: ignore[misc] - Celery has no types
+class FenceStep(bootsteps.Step):
     """
     Checks the app's settings, its fenced tasks and the store before the pool starts.
 
@@ -54,7 +54,9 @@ def _reach_store(app: Any) -> None:
         keeper.store(settings.ttl).holder("celery-fence:start")
     except StoreUnavailable as error:
         if settings.outage_policy == "run":
-            logger.warning("celery-fence can't reach its store; tasks run without a lease until it can: %s", error)
+            logger.warning(
+                "celery-fence can't reach its store; tasks run without a lease until it can: %s", error
+            )
             return
         msg = f"celery-fence can't reach its lease store, so this worker would run nothing: {error}"
         raise StoreUnavailable(msg) from error

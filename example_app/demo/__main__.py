@@ -71,9 +71,7 @@ def _introduce(plan: Plan, screen: Screen) -> None:
     screen.say(f"A billing service charges the invoices of {plan.tenants} tenants at night.")
     screen.say("By accident TWO schedulers send the run, so each tenant gets two messages.")
     screen.say("One worker process will be frozen in the middle of a charge, another killed.")
-    screen.say(
-        f"lock_ttl is {LEASE_TTL:.0f} s here. This takes about half a minute; Ctrl-C ends it cleanly."
-    )
+    screen.say(f"lock_ttl is {LEASE_TTL:.0f} s here. This takes about half a minute; Ctrl-C ends it cleanly.")
 
 
 def _tell_story(morning: Morning, screen: Screen) -> None:
@@ -81,6 +79,9 @@ def _tell_story(morning: Morning, screen: Screen) -> None:
     for line in timeline(morning.journal):
         loud = "REFUSED" in line or "FREEZES" in line or "WAKES" in line
         screen.say(line, "warn" if loud else "")
+    if morning.books.refused:
+        screen.say("A frozen process can't renew its lease, so the next run got the key and a higher")
+        screen.say("token. The ledger has seen that one, and changes nothing for an older token.")
 
 
 def _tell_verdict(plan: Plan, morning: Morning, screen: Screen) -> bool:
