@@ -37,7 +37,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="of each turn")
     options = parser.parse_args()
     with embedded_server() as server:
-        contestants = {"floor": floor(server.url), "redis store": store(server.url), "memory store": store("memory://")}
+        contestants = {
+            "floor": floor(server.url),
+            "redis store": store(server.url),
+            "memory store": store("memory://"),
+        }
         rates = take_turns(contestants, options.rounds, options.seconds)
         report(rates)
         print(f"one renewal call for 100 leases takes {renewal_time(server.url) * 1000:.2f} ms (median)")
@@ -65,7 +69,9 @@ def store(url: str) -> Callable[[], None]:
     return pair
 
 
-def take_turns(contestants: dict[str, Callable[[], None]], rounds: int, seconds: float) -> dict[str, list[float]]:
+def take_turns(
+    contestants: dict[str, Callable[[], None]], rounds: int, seconds: float
+) -> dict[str, list[float]]:
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, pair in contestants.items():
@@ -94,7 +100,9 @@ def report(rates: dict[str, list[float]]) -> None:
 def renewal_time(url: str) -> float:
     leases = from_url(url)
     claims = [Claim(f"renewal:{number}", "owner", 60.0, FACTS) for number in range(100)]
-    wishes = [Renewal(claim, grant.token, grant.since) for claim in claims if (grant := leases.acquire(claim))]
+    wishes = [
+        Renewal(claim, grant.token, grant.since) for claim in claims if (grant := leases.acquire(claim))
+    ]
     times = []
     for _ in range(50):
         started = time.perf_counter()

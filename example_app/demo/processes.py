@@ -59,7 +59,7 @@ class Processes:
 
     def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
         self._directory = directory
-        self._environment = {**os.environ, **_python_environment(), **environment}
+        self._environment = {**os.environ, **_python_environment(), "TMPDIR": str(directory), **environment}
         self._started: list[Started] = []
 
     def __enter__(self) -> Self:

@@ -10,10 +10,18 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class Stopped(BaseException):
+    """A signal asked the demo to end; *exit_code* is the usual one, 130 for Ctrl-C."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """
-    Turn the first of these signals into `SystemExit` with the usual code (130 for Ctrl-C).
+    Turn the first of these signals into `Stopped`.
 
     Later ones are ignored: cleaning up is short, and must not be cut off.
     """
@@ -30,4 +38,4 @@ def stopped_by_signals() -> Iterator[None]:
 def _stop(number: int, _: FrameType | None) -> None:
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
-    raise SystemExit(128 + number)
+    raise Stopped(128 + number)

@@ -14,12 +14,13 @@ from celery_fence.locking.keys import key_rule, render_template, signature_of
 awkward = st.text(alphabet='ab:%<>{}~-._[]",é\n', max_size=6)
 short = awkward.filter(bool)
 
+finite = st.floats(allow_nan=False, allow_infinity=False)
 zones = st.sampled_from([None, UTC, timezone(timedelta(hours=5, minutes=30))])
 json_scalars = st.one_of(
     awkward,
     st.integers(),
     st.booleans(),
-    st.floats(allow_nan=False, allow_infinity=False),
+    finite,
     st.uuids(),
     st.dates(min_value=date(1000, 1, 1)),
     st.datetimes(min_value=datetime(1000, 1, 1), timezones=zones),  # noqa: DTZ001 - naive ones are sent, too
@@ -138,9 +139,9 @@ def test_caller_and_worker_agree_over_yaml(value):
     assert key_of(after("yaml", value), 1) == key_of(value, 1)
 
 
-@given(value=st.dictionaries(st.integers() | st.booleans() | st.floats(allow_nan=False), short, max_size=1))
+@example(value={-0.0: "x"})
+@given(value=st.dictionaries(st.integers() | st.booleans() | finite, short, max_size=1))
 def test_caller_and_worker_agree_on_keys_that_json_turns_into_text(value):
-    assume("Infinity" not in str(list(value)) and "inf" not in str(list(value)))
     assert key_of(after("json", value), 1) == key_of(value, 1)
 
 

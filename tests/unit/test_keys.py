@@ -120,6 +120,10 @@ class Order(BaseModel):
     id: int
 
 
+class Sent(BaseModel):
+    at: datetime
+
+
 class Colour(Enum):
     RED = "red"
 
@@ -193,7 +197,8 @@ class TestValues:
             (uuid.UUID(int=1), str(uuid.UUID(int=1))),
             ([1], ["1"]),
             ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
-            ({1: "x"}, {"1": "x"}),
+            ({1: "x", None: "y", -0.0: "z"}, {"1": "x", "null": "y", "-0.0": "z"}),
+            (Sent(at=datetime(2026, 11, 29, tzinfo=UTC)), {"at": "2026-11-29T00:00:00Z"}),
             (Order(id=7), {"id": 7}),
         ],
     )
@@ -284,11 +289,11 @@ class TestValues:
             key_of(Proxy())
 
     def test_what_kombu_would_send_for_an_object_is_its_text(self):
-        class Sent:
+        class Reduced:
             def __json__(self):
                 return {"id": 7}
 
-        assert key_of(Sent()) == key_of({"id": 7})
+        assert key_of(Reduced()) == key_of({"id": 7})
 
 
 class TestLength:

@@ -138,13 +138,22 @@ def _set(values: Iterable[object]) -> list[Any]:
 def _dict(values: dict[Any, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for key, value in values.items():
-        name = "null" if key is None else _plain(key)  # as JSON writes it
+        name = _key_of_a_dict(key)
         if not isinstance(name, str):
             raise NoStableTextError(f"has a {type(key).__name__} among its keys; use text or numbers")
         if name in plain:
             raise NoStableTextError(f"has two keys that are both {name!r} as text")
         plain[name] = _plain(value)
     return plain
+
+
+def _key_of_a_dict(key: object) -> Plain:
+    """As JSON writes it: there None and -0.0 are keys, too."""
+    if key is None:
+        return "null"
+    if isinstance(key, float) and math.isfinite(key):
+        return float.__repr__(key)
+    return _plain(key)
 
 
 def _foreign(value: Any) -> Plain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 from celery_fence.locking.store import Facts, Gone, Holder, Kept, RenewAnswer
@@ -13,6 +13,7 @@ PREFIX = 2
 """A word and a reason stand before the holder."""
 
 KINDS = {field.name: type(field.default) for field in fields(Facts)}
+ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def holder_of(key: str, answer: list[Any]) -> Holder | None:
@@ -41,7 +42,7 @@ def renewal_of(key: str, answer: list[Any]) -> RenewAnswer:
 
 def facts_text(facts: Facts) -> str:
     """*facts* as they are kept in a lease."""
-    return json.dumps(asdict(facts), separators=(",", ":"))
+    return ENCODE({name: getattr(facts, name) for name in KINDS})
 
 
 def facts_of(raw: bytes) -> Facts:
