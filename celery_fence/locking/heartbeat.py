@@ -14,6 +14,7 @@ recognised by its state and its answer dropped.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import logging
@@ -43,6 +44,9 @@ BATCH = 100
 LINGER = 1.0
 """Seconds the idle thread waits for another lease before it ends."""
 
+STUMBLE = 0.1
+"""Seconds of rest after an exception that nobody foresaw, so that one which comes each time doesn't spin."""
+
 Emit = Callable[[events.Event], None]
 
 
@@ -54,14 +58,14 @@ class Heartbeat:
         self._reset()
 
     def _reset(self) -> None:
-        self._pid = os.getpid()
         self._lock = new_lock()
         self._bell = Wakeable()
-        self._running = False
+        self._thread: object | None = None
         self._wakes_at = 0.0
         self._due: list[tuple[float, int, Lease, Emit]] = []
         self._order = itertools.count()
         self._live: set[Lease] = set()
+        self._pid = os.getpid()  # last, so that an interrupted reset is done again
 
     def watch(self, lease: Lease, emit: Emit) -> None:
         """Renew *lease* from now on, and tell *emit* what happens to it."""
@@ -71,11 +75,10 @@ class Heartbeat:
         with self._lock:
             self._live.add(lease)
             self._push(first, lease, emit)
-            start, self._running = not self._running, True
-            wake = not start and first < self._wakes_at
-        if start:
-            start_thread(self._run)
-        elif wake:
+            if self._thread is None:
+                self._start()
+            wake = first < self._wakes_at
+        if wake:
             self._bell.ring()
 
     def forget(self, lease: Lease) -> None:
@@ -95,7 +98,18 @@ class Heartbeat:
     @property
     def running(self) -> bool:
         """Whether the thread lives, in this process."""
-        return self._running and self._pid == os.getpid()
+        return self._thread is not None and self._pid == os.getpid()
+
+    def _start(self) -> None:
+        """
+        Start the thread; call with the lock held.
+
+        A soft time limit may strike between the two last lines: the thread finds
+        then that it isn't the one on duty, and the next lease starts another.
+        """
+        mark = object()
+        start_thread(functools.partial(self._run, mark))
+        self._thread = mark
 
     def _push(self, at: float, lease: Lease, emit: Emit) -> None:
         heapq.heappush(self._due, (at, next(self._order), lease, emit))
@@ -106,22 +120,45 @@ class Heartbeat:
 
     # --- in the heartbeat's own thread ---------------------------------------------------
 
-    def _run(self) -> None:
+    def _run(self, mark: object) -> None:
         """Beat until there is nothing left to do; an exception is logged and never ends the loop."""
-        idle_since = self._clock()
-        while True:
-            try:
-                batch = self._wait_for_due()
-                if batch:
-                    self._beat(batch)
-                    idle_since = self._clock()
-                elif self._stop_if_idle(idle_since):
-                    return
-                elif self._live:
-                    idle_since = self._clock()
-            except Exception:
-                logger.exception("The heartbeat stumbled and goes on")
-                pause(0.1)
+        busy_at = self._clock()
+        try:
+            while self._on_duty(mark) and not self._stop_if_idle(busy_at):
+                if self._turn() or self._live:
+                    busy_at = self._clock()
+        finally:
+            self._sign_off(mark)
+
+    def _on_duty(self, mark: object) -> bool:
+        with self._lock:
+            return self._thread is mark
+
+    def _sign_off(self, mark: object) -> None:
+        with self._lock:
+            if self._thread is mark:
+                self._thread = None
+
+    def _turn(self) -> int:
+        """Wait until leases are due and renew them; returns how many were."""
+        due: list[tuple[Lease, Emit]] = []
+        try:
+            due = self._wait_for_due()
+            self._beat(due)
+        except BaseException:  # also a SystemExit out of somebody's hook: nothing ends the heartbeat quietly
+            self._put_back(due)
+            logger.exception("The heartbeat stumbled and goes on")
+            pause(STUMBLE)
+        return len(due)
+
+    def _put_back(self, due: list[tuple[Lease, Emit]]) -> None:
+        """Schedule again what an exception left unscheduled."""
+        soon = self._clock() + STUMBLE
+        with self._lock:
+            scheduled = {entry[2] for entry in self._due}
+            for lease, emit in due:
+                if lease in self._live and lease not in scheduled:
+                    self._push(soon, lease, emit)
 
     def _wait_for_due(self) -> list[tuple[Lease, Emit]]:
         now = self._clock()
@@ -142,12 +179,12 @@ class Heartbeat:
                 due.append((lease, emit))
         return due
 
-    def _stop_if_idle(self, idle_since: float) -> bool:
+    def _stop_if_idle(self, busy_at: float) -> bool:
         with self._lock:
-            if self._live or self._clock() - idle_since < LINGER:
+            if self._live or self._clock() - busy_at < LINGER:
                 return False
             self._due.clear()
-            self._running = False
+            self._thread = None
             return True
 
     def _beat(self, due: list[tuple[Lease, Emit]]) -> None:

@@ -44,8 +44,10 @@ class Lease:
 
     __slots__ = (
         "_clock",
+        "_ending",
         "_endings",
         "_on_lost",
+        "_suspected",
         "acquired_at",
         "claim",
         "lost_reason",
@@ -54,7 +56,6 @@ class Lease:
         "renewals",
         "since",
         "source",
-        "state",
         "store",
         "token",
         "trusted_until",
@@ -83,8 +84,9 @@ class Lease:
         self.source = source
         self.renew_fraction = renew_fraction
         self.max_hold = max_hold
-        self.state = State.HELD
         self.lost_reason: str | None = None
+        self._ending: State | None = None
+        self._suspected = False
         self._clock = clock
         self._on_lost = on_lost
         self._endings = itertools.count()
@@ -117,16 +119,22 @@ class Lease:
         return self._clock() - self.acquired_at
 
     @property
+    def state(self) -> State:
+        """Where the lease is in its life, as far as it was noticed; doesn't look at the clock."""
+        return self._ending or (State.SUSPECT if self._suspected else State.HELD)
+
+    @property
     def ended(self) -> bool:
         """Whether the lease was released or is known to be lost; doesn't look at the clock."""
-        return self.state in (State.LOST, State.RELEASED)
+        return self._ending is not None
 
     @property
     def lost(self) -> bool:
         """Whether the lease can't be trusted any longer although it wasn't released. Local clock only."""
-        if not self.ended and self._clock() >= self.trusted_until:
+        if self._ending is None and self._clock() >= self.trusted_until:
             self.lose(self.reason_of_expiry())
-        return self.state is State.LOST
+            return True  # also if an earlier `lose` was interrupted half way
+        return self._ending is State.LOST
 
     def check(self) -> None:
         """
@@ -136,7 +144,7 @@ class Lease:
             LeaseLost: it was lost or has been released; stop working on the key.
 
         """
-        if self.lost or self.state is State.RELEASED:
+        if self.lost or self.ended:
             raise self.loss()
 
     def verify(self) -> None:
@@ -159,37 +167,40 @@ class Lease:
         return {"X-Fencing-Token": str(self.token), "X-Fencing-Scope": self.key}
 
     def renewed(self, asked_at: float) -> bool:
-        """Trust the lease for another TTL, counted from *asked_at*; False when it was lost meanwhile."""
+        """
+        Trust the lease for another TTL, counted from *asked_at*; False when it has ended meanwhile.
+
+        An end that another thread notes during this call stays: renewal never undoes it.
+        """
         if self.ended:
             return False
         self._trust_from(asked_at)
-        self.state = State.HELD
-        return True
+        self._suspected = False
+        return not self.ended
 
     def suspect(self) -> None:
         """A renewal failed: still trusted until the deadline, but no longer sure."""
-        if not self.ended:
-            self.state = State.SUSPECT
+        self._suspected = True
 
     def lose(self, reason: str) -> bool:
         """Stop trusting the lease, for good; True for the one call that ended it."""
         if next(self._endings) > 0:
             return False
         self.lost_reason = reason
-        self.state = State.LOST
+        self._ending = State.LOST
         self._on_lost(self, reason)
         return True
 
     def end(self) -> bool:
         """Note that the lease is being released; False when it was lost or released before."""
-        if next(self._endings) > 0:
-            return False
-        self.state = State.RELEASED
-        return True
+        first = next(self._endings) == 0
+        if self._ending is None:
+            self._ending = State.RELEASED
+        return first
 
     def loss(self) -> LeaseLost:
         """The error that says how this lease ended."""
-        reason = self.lost_reason or "released"
+        reason = self.lost_reason or ("released" if self.ended else self.reason_of_expiry())
         why = REASONS.get(reason, reason)
         return LeaseLost(
             f"The lease on {self.key!r} (token {self.token}) is over: {why}. Stop; write nothing more for this key.",

@@ -67,6 +67,8 @@ class Wakeable:
         """Sleep for at most *seconds*, or until somebody rings."""
         self._bell.acquire(timeout=min(max(seconds, 0.0), _thread.TIMEOUT_MAX))
         with self._guard:
+            if self._rung:
+                self._bell.acquire(blocking=False)  # rung after the time was over
             self._rung = False
 
     def ring(self) -> None:

@@ -155,7 +155,7 @@ def _outside_the_namespace(app: Any) -> Iterator[str]:
     if not prefix:
         return
     for spelling in spellings(app):
-        if not spelling.is_read and spelling.written == spelling.name.upper() and spelling.name in NAMES:
+        if not spelling.is_read and spelling.name in NAMES:
             yield (
                 f"{spelling.written!r} among the settings is not read by Celery. If it is meant for "
                 f"celery-fence, write it as {respelled(spelling.name, prefix)!r}."

@@ -9,7 +9,7 @@ from celery_fence.errors import ConfigError
 from celery_fence.locking.policies import Policy, Retry
 from celery_fence.task import given as rules
 from celery_fence.task.given import Given
-from celery_fence.task.limits import checked_max_hold, checked_ttl, shortest_ttl
+from celery_fence.task.limits import checked_max_hold, checked_ttl
 from celery_fence.task.sources import Fingerprint, fingerprint
 from celery_fence.task.spelling import ABSENT, respelled, setting, unknown_settings
 from celery_fence.task.store_url import Nowhere, inherited_url
@@ -65,12 +65,11 @@ class FenceSettings:
         `ConfigError` names the setting as the user wrote it, the limit and the value.
         """
         now = fingerprint(app, WATCHED)
-        shortest = shortest_ttl(app)
         known: _Resolved | None = getattr(app, "_fence_settings", None)
-        if known is not None and known.shortest == shortest and known.fingerprint.same_as(now):
+        if known is not None and known.fingerprint.same_as(now):
             return known.settings
         settings = _resolve(app)
-        app._fence_settings = _Resolved(now, shortest, settings)  # noqa: SLF001 - state hangs on the app
+        app._fence_settings = _Resolved(now, settings)  # noqa: SLF001 - state hangs on the app
         return settings
 
     @property
@@ -84,7 +83,6 @@ class FenceSettings:
 @dataclass(frozen=True, slots=True)
 class _Resolved:
     fingerprint: Fingerprint
-    shortest: float
     settings: FenceSettings
 
 

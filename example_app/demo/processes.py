@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 import example_app
+from example_app.demo.stopping import uninterrupted
 
 START_TIMEOUT = 40.0
 STOP_TIMEOUT = 6.0
@@ -71,7 +72,7 @@ class Processes:
     def start(self, name: str, arguments: Sequence[str]) -> Started:
         """Run ``python <arguments>`` in a process group of its own, so that Ctrl-C reaches only the demo."""
         log = self._directory / f"{name}.log"
-        with log.open("ab") as output:
+        with log.open("ab") as output, uninterrupted():
             popen = subprocess.Popen(
                 [sys.executable, *arguments],
                 env=self._environment,
@@ -81,9 +82,8 @@ class Processes:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        started = Started(name, popen, log)
-        self._started.append(started)
-        return started
+            self._started.append(Started(name, popen, log))
+        return self._started[-1]
 
     def stop(self, *, polite: bool = True) -> None:
         """End all: asked first where *polite*, and then, whatever happens, their whole groups by force."""

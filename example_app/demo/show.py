@@ -6,6 +6,8 @@ import argparse
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +16,7 @@ from example_app.config import LEASE_TTL
 from example_app.demo.nights import TENANTS, Morning, Place, Plan, run_night
 from example_app.demo.processes import DemoError
 from example_app.demo.screen import Screen, Tone, screen_for_this_terminal
-from example_app.demo.stopping import Stopped, stopped_by_signals
+from example_app.demo.stopping import Stopped, stopped_by_signals, uninterrupted
 from example_app.demo.timeline import timeline
 from example_app.demo.verdict import comparison, judge
 
@@ -29,7 +31,7 @@ def main() -> int:
     options = _options()
     screen = screen_for_this_terminal()
     try:
-        with stopped_by_signals(), _directory() as directory, embedded_server() as server:
+        with stopped_by_signals(), _directory() as directory, _server() as server:
             return _both_nights(options, server, Path(directory), screen)
     except (DemoError, NoServerError) as error:
         screen.say(f"The demo could not run: {error}", "bad")
@@ -41,6 +43,14 @@ def main() -> int:
 
 def _directory() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="fence-demo-", ignore_cleanup_errors=True)
+
+
+@contextmanager
+def _server() -> Iterator[EmbeddedServer]:
+    with ExitStack() as stack:
+        with uninterrupted():
+            server = stack.enter_context(embedded_server())
+        yield server
 
 
 def _both_nights(options: argparse.Namespace, server: EmbeddedServer, directory: Path, screen: Screen) -> int:

@@ -35,6 +35,22 @@ def stopped_by_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let the signals wait for the end of the block: what is started in it is not lost sight of."""
+    waiting: list[int] = []
+    caught = [number for number in SIGNALS if signal.getsignal(number) is _stop]
+    for number in caught:
+        signal.signal(number, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, _stop)
+        if waiting:
+            _stop(waiting[0], None)
+
+
 def _stop(number: int, _: FrameType | None) -> None:
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)

@@ -39,33 +39,53 @@ def run_demo(arguments, environment, cwd=ROOT):
     )
 
 
-def test_a_frozen_and_a_killed_process_cost_no_invoice_and_no_message(scratch):
-    demo = run_demo(SHORT, environment(scratch))
+@pytest.fixture(scope="module")
+def both_nights(tmp_path_factory):
+    """The whole demo with fewer tenants, and where it kept its files."""
+    directory = tmp_path_factory.mktemp("demo")
+    return run_demo(["--tenants", "40"], environment(directory)), directory
+
+
+def test_a_frozen_and_a_killed_process_cost_no_invoice_and_no_message(both_nights):
+    demo, _ = both_nights
 
     assert demo.returncode == 0, demo.stdout + demo.stderr
     for sentence in (
-        "30 of 30 invoices charged exactly once",
+        "40 of 40 invoices charged exactly once",
         "0 accounts with a wrong balance",
         "1 late write refused by its token",
         "1 process killed in the middle of a charge",
-        "0 of 60 messages lost",
+        "1 charges took longer than the TTL",
+        "0 of 80 messages lost",
         "0 leases left in the store",
     ):
         assert f"ok     {sentence}" in demo.stdout
+
+
+def test_the_timeline_shows_the_successor_with_a_higher_token_before_the_refusal(both_nights):
+    demo, _ = both_nights
+
+    lines = demo.stdout.partition("WITHOUT the fence")[0].splitlines()
+    ends = [line.split() for line in lines if "WRITES the charge" in line or "late write REFUSED" in line]
+    assert [words[-1] for words in ends] == ["charge", "REFUSED"]
+    assert [int(words[3]) for words in ends] == sorted((int(words[3]) for words in ends), reverse=True)
+    assert ends[0][3] != ends[1][3]
+
+
+def test_the_night_without_a_fence_shows_damage(both_nights):
+    demo, _ = both_nights
+
+    rows = {line[:44].strip(): line[44:].split() for line in demo.stdout.splitlines()}
+    for damage in ("invoices charged twice", "accounts with a wrong balance"):
+        fenced, unfenced = rows[damage]
+        assert int(fenced) == 0 < int(unfenced)
+
+
+def test_the_demo_fits_80_columns_and_leaves_no_file(both_nights):
+    demo, directory = both_nights
+
     assert max(len(line) for line in demo.stdout.splitlines()) <= 80
-    assert not list(scratch.iterdir())
-
-
-def test_the_timeline_shows_the_successor_with_a_higher_token_before_the_refusal(scratch):
-    demo = run_demo(SHORT, environment(scratch))
-
-    story = [
-        line.split(maxsplit=4) for line in demo.stdout.splitlines() if "message" in line and "." in line[:9]
-    ]
-    written = next(number for number, line in enumerate(story) if "WRITES" in line[-1])
-    refused = next(number for number, line in enumerate(story) if "REFUSED" in line[-1])
-    assert written < refused
-    assert int(story[written][3]) > int(story[refused][3])
+    assert not list(directory.iterdir())
 
 
 def test_without_the_guarded_write_the_demo_fails(scratch, tmp_path):
@@ -81,15 +101,6 @@ def test_without_the_guarded_write_the_demo_fails(scratch, tmp_path):
     assert demo.returncode == 1, demo.stdout + demo.stderr
     assert "WRONG  29 of 30 invoices charged exactly once" in demo.stdout
     assert "WRONG  0 late write" in demo.stdout
-
-
-def test_the_night_without_a_fence_shows_damage(scratch):
-    demo = run_demo(["--tenants", "40"], environment(scratch))
-
-    assert demo.returncode == 0, demo.stdout + demo.stderr
-    rows = {line[:44].strip(): line[44:].split() for line in demo.stdout.splitlines()}
-    fenced, unfenced = rows["invoices charged twice"]
-    assert int(fenced) == 0 < int(unfenced)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -4,8 +4,9 @@ import inspect
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from urllib.parse import unquote
 
+import hypothesis
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example
 from hypothesis import strategies as st
 from kombu.serialization import dumps, loads
 
@@ -13,6 +14,12 @@ from celery_fence.locking.keys import key_rule, render_template, signature_of
 
 awkward = st.text(alphabet='ab:%<>{}~-._[]",é\n', max_size=6)
 short = awkward.filter(bool)
+
+
+def given(**strategies):
+    """Without a deadline: how long an example takes tells about the machine, not about the key."""
+    return lambda test: hypothesis.settings(deadline=None)(hypothesis.given(**strategies)(test))
+
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 zones = st.sampled_from([None, UTC, timezone(timedelta(hours=5, minutes=30))])
@@ -80,7 +87,7 @@ def test_a_key_of_required_values_can_be_taken_apart_too(tenant, region):
     assert [unquote(part) for part in key.split(":")] == ["tenant", tenant, region]
 
 
-@given(st.lists(short, min_size=1, max_size=4))
+@given(parts=st.lists(short, min_size=1, max_size=4))
 def test_a_callable_s_tuple_can_be_taken_apart_again(parts):
     by = key_rule(tuple, signature=inspect.signature(lambda parts: None), task="t")
 

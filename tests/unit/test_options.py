@@ -431,6 +431,16 @@ class TestWrongNames:
         assert unknown_options(type(task)) == []
         assert task.locked
 
+    def test_in_a_class_are_the_classs_own_affair(self, app):
+        class Sync(FencedTask):
+            lock_key = "tenant:<tenant_id>"
+            lock_owner_team = "billing"
+
+            def run(self, tenant_id):
+                return tenant_id
+
+        assert app.register_task(Sync()).lock_owner_team == "billing"
+
     def test_one_that_resembles_nothing_gets_the_whole_list(self, error_of):
         message = error_of(fence_zzzzzzzzz=1)
 
@@ -614,13 +624,18 @@ class TestAWorkersCheck:
         assert "'FENCE_TTL'" in finding.text
         assert "'SHOP_FENCE_TTL'" in finding.text
 
-    def test_tells_errors_first(self, app, declare):
-        def sync(tenant_id, request_id):
+    def test_tells_errors_first(self, app):
+        @app.task(name="a.advice", base=FencedTask, lock_key="<request_id>", lazy=False)
+        def advice(request_id):
+            return request_id
+
+        @app.task(name="b.spoilt", base=FencedTask, lock_key="<tenant_id>", lazy=False)
+        def spoilt(tenant_id):
             return tenant_id
 
-        declare(sync, lock_key="tenant:<tenant_id>:<request_id>")
+        spoilt.lock_ttl = "5"
 
-        assert self.levels(check_app(app, processes=2)) == ["error", "warning"]
+        assert self.levels(check_app(app)) == ["error", "warning"]
 
 
 class TestOnCommit:

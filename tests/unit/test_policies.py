@@ -4,8 +4,8 @@ import math
 import pickle
 from dataclasses import FrozenInstanceError
 
+import hypothesis
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_fence.errors import ConfigError
@@ -30,6 +30,12 @@ from celery_fence.locking.policies import (
     stages,
 )
 from celery_fence.locking.store import Holder
+
+
+def given(**strategies):
+    """Without a deadline: how long an example takes tells about the machine, not about the policy."""
+    return lambda test: hypothesis.settings(deadline=None)(hypothesis.given(**strategies)(test))
+
 
 seconds = st.floats(min_value=0.001, max_value=1e6)
 rolls = st.floats(min_value=0, max_value=1, exclude_max=True)
@@ -252,7 +258,6 @@ class TestRetry:
     def test_without_a_limit_it_never_gives_up(self, attempt, waited):
         assert isinstance(decide(Retry(), miss(attempt=attempt, waited=waited)), SendLater)
 
-    @settings(deadline=None)  # it plays up to a thousand misses
     @given(
         max_wait=st.floats(min_value=0.001, max_value=100),
         min_delay=st.floats(min_value=0.1, max_value=10),

@@ -80,8 +80,8 @@ def test_a_whole_number_of_seconds_becomes_a_float():
 
 class TestWhenTheyCount:
     def test_a_change_counts_at_once(self):
-        app = app_with(fence_ttl=10)
-        assert FenceSettings.of(app).ttl == 10
+        app = app_with()
+        assert FenceSettings.of(app).ttl == 60
 
         app.conf.update(fence_ttl=20)
         assert FenceSettings.of(app).ttl == 20
@@ -115,6 +115,14 @@ class TestWhenTheyCount:
         app.conf.result_backend = "redis://results/1"
 
         assert FenceSettings.of(app).url == "redis://results/1"
+
+    def test_another_broker_moves_them_too(self):
+        app = app_with()
+        FenceSettings.of(app)
+
+        app.conf.broker_url = "redis://broker/5"
+
+        assert FenceSettings.of(app).url == "redis://broker/5"
 
     def test_without_a_change_it_is_the_same_object(self):
         app = app_with(fence_ttl=10)
@@ -249,6 +257,12 @@ class TestWrongValues:
         app.config_from_object({"CELERY_FENCE_TTL": "30"}, namespace="CELERY")
 
         assert error_of(app).startswith("Celery setting 'CELERY_FENCE_TTL' is '30'")
+
+    def test_it_is_named_without_the_namespace_where_it_was_set_without(self):
+        app = Celery(broker="redis://broker/0", namespace="CELERY", set_as_current=False)
+        app.conf.fence_ttl = "30"
+
+        assert error_of(app).startswith("Celery setting 'fence_ttl' is '30'")
 
     @pytest.mark.parametrize("value", [0.99, 0.05])
     def test_a_ttl_below_a_second(self, value):
@@ -418,6 +432,9 @@ class TestWhereTheLeasesLive:
     def test_a_list_of_brokers_is_no_place(self):
         with pytest.raises(ConfigError, match="Set 'fence_url'"):
             url_for(broker=["redis://a", "redis://b"])
+
+    def test_a_list_of_one_broker_is(self):
+        assert url_for(broker=["redis://a"]) == "redis://a"
 
     def test_under_a_namespace_the_error_says_it_in_the_users_words(self):
         app = Celery(set_as_current=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -102,7 +103,7 @@ def signature_of(run: Callable[..., Any], *, without: str | None = None) -> insp
     gone. `ConfigError` for what has no signature.
     """
     try:
-        signature = inspect.signature(run)
+        signature = _signature(run)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{run!r} has no signature that a key could be bound to: {error}") from error
     kept = [
@@ -153,6 +154,15 @@ def render_template(template: str, values: Mapping[str, Any], *, task: str = "")
 
 
 _parsed = lru_cache(maxsize=256)(parse)
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Without evaluating annotations: since Python 3.14 that could fail for names only type checkers import."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+    return inspect.signature(function)
 
 
 def _look_up(rule: KeyRule, arguments: Mapping[str, Any], name: str) -> Any:
@@ -208,13 +218,13 @@ def _taking(spec: Callable[..., Any], signature: inspect.Signature, task: str) -
     ``self`` in front; it meant to be called without, unless it names a ``self``.
     """
     if inspect.ismethod(spec) and _fits(spec.__func__, signature):
-        first = next(iter(inspect.signature(spec.__func__).parameters), "")
+        first = next(iter(_signature(spec.__func__).parameters), "")
         if first not in {"self", "cls"}:
             return spec.__func__
     if _fits(spec, signature):
         return spec
     raise ConfigError(
-        f"lock_key of task {task!r}: {_qualified(spec)}{inspect.signature(spec)} can't take the task's own "
+        f"lock_key of task {task!r}: {_qualified(spec)}{_signature(spec)} can't take the task's own "
         f"arguments {signature}; give it the same parameters."
     )
 
@@ -228,7 +238,7 @@ def _fits(spec: Callable[..., Any], signature: inspect.Signature) -> bool:
     ]
     by_name = {each.name: None for each in signature.parameters.values() if each.kind is each.KEYWORD_ONLY}
     try:
-        inspect.signature(spec).bind(*by_position, **by_name)
+        _signature(spec).bind(*by_position, **by_name)
     except TypeError:
         return False
     except ValueError:

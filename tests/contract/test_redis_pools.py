@@ -1,0 +1,76 @@
+"""The store among greenlets, with the heartbeat in a thread of the operating system beside them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PATCHES = {
+    "gevent": "import gevent.monkey; gevent.monkey.patch_all(); from gevent.pool import Pool",
+    "eventlet": "import eventlet; eventlet.monkey_patch(); from eventlet import GreenPool as Pool",
+}
+JOIN = {"gevent": "join", "eventlet": "waitall"}
+
+PROGRAM = """
+import sys, time
+from celery_fence.locking import native
+from celery_fence.locking.store import Claim, Granted, Kept, Released, Renewal
+from celery_fence.stores import from_url
+
+store = from_url(sys.argv[1], prefix="greenlets", timeout=5)
+heartbeat = store.for_heartbeat()
+kept = Claim("kept", "o", 30.0)
+grant = store.acquire(kept)
+beats, ended, wrong = [], [], []
+
+def beat():
+    try:
+        while not ended:
+            beats.extend(heartbeat.renew([Renewal(kept, grant.token, grant.since)]))
+    except BaseException as error:
+        wrong.append(repr(error))
+    ended.append("heartbeat")
+
+def work(number):
+    claim = Claim(f"k{number}", f"o{number}", 30.0)
+    answer = store.acquire(claim)
+    holder = store.holder(claim.key)
+    if not isinstance(answer, Granted) or holder.owner != claim.owner:
+        wrong.append((answer, holder))
+    if store.release(claim, answer.token) != Released():
+        wrong.append("not released")
+
+native.start_thread(beat)
+pool = Pool(100)
+for number in range(500):
+    (pool.spawn if hasattr(pool, "spawn") else pool.spawn_n)(work, number)
+pool.JOIN()
+
+# The hub is blocked, as by a C call: the heartbeat must go on.
+before, deadline = len(beats), time.monotonic() + 5
+while len(beats) < before + 3 and time.monotonic() < deadline:
+    pass
+if len(beats) < before + 3:
+    wrong.append("the heartbeat starved")
+ended.append("main")
+if set(map(str, beats)) != {str(Kept())}:
+    wrong.append(set(map(str, beats)))
+sys.exit(f"wrong: {wrong}" if wrong else 0)
+"""
+
+
+@pytest.mark.parametrize("library", ["gevent", "eventlet"])
+def test_greenlets_share_a_store_and_a_native_thread_beats_beside_them(client, server, library):
+    pytest.importorskip(library)
+    program = PATCHES[library] + PROGRAM.replace("JOIN", JOIN[library])
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, server.url],
+        check=False,
+        timeout=60,
+        capture_output=True,
+        text=True,
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
