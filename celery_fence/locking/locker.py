@@ -84,7 +84,7 @@ class Locker:
 
         """
         asked_at = self._clock()
-        granted = False
+        granted, lease = False, None
         try:
             answer = self.store.acquire(claim)
             granted = isinstance(answer, Granted)
@@ -94,12 +94,11 @@ class Locker:
             lease = self._lease(claim, answer, asked_at, source=source, terms=terms, on_lost=on_lost)
             into(lease)
             self.heartbeat.watch(lease, self._emit)
-        except StoreUnavailable:
-            if granted:
+        except BaseException as error:
+            if lease is not None:
+                self.heartbeat.forget(lease)
+            if granted or not isinstance(error, StoreUnavailable):
                 self._give_back(claim)
-            raise
-        except BaseException:
-            self._give_back(claim)
             raise
         self._emit(events.Acquired(source, claim.key, lease, waited))
         return lease
@@ -114,7 +113,8 @@ class Locker:
         Give the lease back: one round trip. None when the store couldn't be reached.
 
         Never raises for a lease that is no longer ours or a store that is gone:
-        the run has ended either way, and the TTL bounds what is left.
+        the run has ended either way, and the TTL bounds what is left. Safe to
+        repeat after an interruption.
         """
         self.heartbeat.forget(lease)
         kept = not lease.lost and lease.end()

@@ -8,7 +8,7 @@ import socket
 import time
 import uuid
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery import current_app, current_task
 from celery.canvas import Signature
@@ -32,6 +32,8 @@ from celery_fence.task.settings import FenceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+T = TypeVar("T", bound=Lease | NullLease)
 
 SHORTEST_POLL = 0.05
 LONGEST_POLL = 0.5
@@ -68,12 +70,7 @@ def hold(
     seconds = own_ttl if ttl is None else checked_ttl(app, Given("hold(ttl=...)", ttl))
     patience = rules.seconds(Given("hold(wait=...)", wait), least=0.0)
     asking = Asking(app, rendered, seconds, terms, source=_source(app))
-    try:
-        lease = asking.take(wait=patience)
-        with current.entered(current.Frame(lease, None, _run_here())):
-            yield lease
-    finally:
-        asking.give_back()
+    yield from _lent(asking, None, lambda: asking.take(wait=patience))
 
 
 @contextmanager
@@ -83,12 +80,20 @@ def lease_for_call(task: Any, options: TaskOptions, args: Any, kwargs: Any) -> I
         raise ConfigError(f"Task {task.name!r} has no lock_key.")
     key = options.lock_key.render(args, without_token(kwargs, options.inject_as))
     asking = Asking(task.app, key, options.ttl, terms_of(options), source=task)
+    yield from _lent(asking, task, lambda: _take_or_go_without(asking, task, options))
+
+
+def _lent(asking: Asking, task: Any, take: Callable[[], T]) -> Iterator[T]:
+    """Take the lease, be under it, and give it back, even if a soft time limit strikes while it is given back."""
     try:
-        lease = _take_or_go_without(asking, task, options)
+        lease = take()
         with current.entered(current.Frame(lease, task, _run_here())):
             yield lease
     finally:
-        asking.give_back()
+        try:
+            asking.give_back()
+        finally:
+            asking.give_back()  # does nothing if the first one came to its end
 
 
 def _take_or_go_without(asking: Asking, task: Any, options: TaskOptions) -> Lease | NullLease:
@@ -135,10 +140,10 @@ class Asking:
             tries += 1
 
     def give_back(self) -> None:
-        """Release the lease, if one was taken here."""
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            runtime(self._app).locker(self._ttl).release(lease)
+        """Release the lease, if one was taken here and wasn't given back before."""
+        if self._lease is not None:
+            runtime(self._app).locker(self._ttl).release(self._lease)
+            self._lease = None
 
     def _ask(self, *, waited: float) -> Lease | Held:
         facts = Facts(

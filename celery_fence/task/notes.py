@@ -24,6 +24,9 @@ HEADER = "fence"
 RUN = "fence_run"
 """Put into the request by the worker's main process for the pool process; never part of a message."""
 
+MOST = 10**12
+"""Above every count and every epoch time, in seconds, that a header can honestly hold."""
+
 T = TypeVar("T")
 
 
@@ -135,7 +138,15 @@ class Notes:
 
 def _plain(raw: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:
     value = raw.get(name, default)
-    return value if isinstance(value, kind) else default
+    return value if _fits(value, kind) else default
+
+
+def _fits(value: object, kind: type) -> bool:
+    """Whether *value* is a text, or a number that a count or an epoch time can be: never negative, endless or NaN."""
+    if kind is str:
+        return isinstance(value, str)
+    number = isinstance(value, int | kind) and not isinstance(value, bool)
+    return number and 0 <= value <= MOST  # type: ignore[operator]
 
 
 def _record(kind: type[T], raw: object) -> T | None:
@@ -143,8 +154,8 @@ def _record(kind: type[T], raw: object) -> T | None:
     if not isinstance(raw, Mapping):
         return None
     known = {f.name: str(f.type) for f in fields(kind)}  # type: ignore[arg-type]
-    kinds = {"int": int, "float": (int, float), "str": str}
-    return kind(**{k: v for k, v in raw.items() if k in known and isinstance(v, kinds[known[k]])})  # type: ignore[arg-type]
+    kinds = {"int": int, "float": float, "str": str}
+    return kind(**{k: v for k, v in raw.items() if k in known and _fits(v, kinds[known[k]])})
 
 
 # --- the delivery id -------------------------------------------------------------------------

@@ -99,11 +99,16 @@ class Run:
         self.lease = lease
 
     def release(self) -> None:
-        """Give the lease back, once; what the store answered is kept for who decides what follows."""
+        """
+        Give the lease back, once; what the store answered is kept for who decides what follows.
+
+        Noted as done only afterwards: where a soft time limit strikes on the way, the
+        net under `__call__` does it again.
+        """
         if self.released or self.borrowed or not isinstance(self.lease, Lease):
             return
-        self.released = True
         self.answer = runtime(self.task.app).locker(self.options.ttl).release(self.lease)
+        self.released = True
 
     @property
     def succeeded_by_copy(self) -> bool:

@@ -24,6 +24,7 @@ OK: Final[tuple[str, Tone]] = ("ok   ", "good")
 NOT_OK: Final[tuple[str, Tone]] = ("WRONG", "bad")
 WRONG = 1
 IMPOSSIBLE = 2
+FEWEST, MOST = 20, 500
 
 
 def main() -> int:
@@ -121,6 +122,12 @@ def _compare(fenced: Morning, unfenced: Morning, screen: Screen) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m example_app.demo", description="See what celery-fence does.")
     add = parser.add_argument
-    add("--tenants", type=int, default=TENANTS, help="how many there are (default: %(default)s)")
+    add("--tenants", type=_tenants, default=TENANTS, help="20 to 500 (default: %(default)s)")
     add("--fenced-only", action="store_true", help="leave out the night without the fence")
     return parser.parse_args()
+
+
+def _tenants(text: str) -> int:
+    if not text.isdecimal() or not FEWEST <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of tenants from {FEWEST} to {MOST}")
+    return int(text)

@@ -118,7 +118,7 @@ def judge(books: Books, *, expected_messages: int, leases_left: int) -> list[Che
         Check(books.killed > 0, f"{books.killed} process killed in the middle of a charge"),
         Check(
             books.outlived_the_ttl >= books.slow_invoices,
-            f"{books.outlived_the_ttl} charges took longer than the TTL: their keys were renewed",
+            f"{books.outlived_the_ttl} charged for longer than the TTL: the key was renewed",
         ),
         Check(
             books.messages == expected_messages and books.messages_lost == 0,

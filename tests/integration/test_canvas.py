@@ -156,6 +156,14 @@ def test_no_success_hook_runs_for_a_skipped_task(bench, held):
     assert bench.ledger.facts("task_success", task_id=skipped.id) == []
 
 
+def test_a_skipped_task_that_ignores_its_result_stores_none(bench, task, held):
+    ignored = task("skip").apply_async((held,), ignore_result=True)
+    task("skip").apply_async((held,)).get(timeout=20)
+    wait_until(lambda: bench.misses(held) == 2)
+
+    assert bench.app.AsyncResult(ignored.id).state == "PENDING"
+
+
 def test_a_chord_waits_for_members_that_retry_on_one_key(bench, task):
     key, body = bench.key(), bench.key("body")
     members = [task("retry").si(key, {"value": n, "sleep": 0.1}) for n in range(5)]

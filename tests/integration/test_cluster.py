@@ -15,7 +15,7 @@ from bench.app import WORLD, build_app
 from bench.ledger import Gate, Ledger
 from bench.waiting import wait_until
 from bench.worker import Worker
-from bench.world import DEFAULTS
+from bench.world import DEFAULTS, close_app
 from pytest_celery import (
     CeleryBackendCluster,
     CeleryBrokerCluster,
@@ -125,6 +125,7 @@ def conf(server, leases, tmp_path) -> dict[str, Any]:
         "bench_name": QUEUE,
         "bench_ledger": str(tmp_path / "ledger.jsonl"),
         "bench_gates": str(tmp_path),
+        "bench_fenced": True,
     }
 
 
@@ -132,7 +133,7 @@ def conf(server, leases, tmp_path) -> dict[str, Any]:
 def celery_setup_app(conf):
     app = build_app(conf)
     yield app
-    app.close()
+    close_app(app)
 
 
 @pytest.fixture
@@ -142,6 +143,7 @@ def celery_worker_cluster(conf, tmp_path, celery_setup_app, celery_broker_cluste
     cluster = CeleryWorkerCluster(
         *[CeleryTestWorker(WorkerNode(worker), app=celery_setup_app) for worker in workers]
     )
+    assert cluster.ready()
     yield cluster
     cluster.teardown()
 

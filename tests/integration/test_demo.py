@@ -55,7 +55,7 @@ def test_a_frozen_and_a_killed_process_cost_no_invoice_and_no_message(both_night
         "0 accounts with a wrong balance",
         "1 late write refused by its token",
         "1 process killed in the middle of a charge",
-        "1 charges took longer than the TTL",
+        "1 charged for longer than the TTL",
         "0 of 80 messages lost",
         "0 leases left in the store",
     ):
@@ -79,6 +79,19 @@ def test_the_night_without_a_fence_shows_damage(both_nights):
     for damage in ("invoices charged twice", "accounts with a wrong balance"):
         fenced, unfenced = rows[damage]
         assert int(fenced) == 0 < int(unfenced)
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://nobody@127.0.0.1/x", "postgresql+psycopg://nobody:pw@127.0.0.1:1/x", "x"]
+)
+def test_a_database_that_can_not_be_used_is_named_without_a_traceback(scratch, url):
+    demo = run_demo(SHORT, {**environment(scratch), "FENCE_DEMO_DATABASE_URL": url})
+
+    assert demo.returncode == 2
+    assert "The demo could not run: " in demo.stdout
+    assert "FENCE_DEMO_DATABASE_URL" in demo.stdout
+    assert "Traceback" not in demo.stdout + demo.stderr
+    assert not list(scratch.iterdir())
 
 
 def test_the_demo_fits_80_columns_and_leaves_no_file(both_nights):

@@ -25,7 +25,9 @@ def bench(make_bench) -> Bench:
 def crowd(bench) -> list[str]:
     """200 messages on 20 keys, those of a key one after the other, all of them done; the keys."""
     keys = [bench.key() for _ in range(KEYS)]
-    results = [bench.send("retry", keys[n * KEYS // MESSAGES], {"sleep": 0.02, "value": n}) for n in range(MESSAGES)]
+    results = [
+        bench.send("retry", keys[n * KEYS // MESSAGES], {"sleep": 0.02, "value": n}) for n in range(MESSAGES)
+    ]
     wait_until(
         lambda: all(result.state == "SUCCESS" for result in results), timeout=120, what="200 messages done"
     )

@@ -65,6 +65,17 @@ def test_under_retry_a_woken_run_is_stopped_and_its_message_runs_again(bench, bo
     assert first < second < third
 
 
+def test_autoretry_of_everything_does_not_catch_the_loss(bench):
+    key = bench.key()
+    result = bench.send("auto_all", key, {"sleep": LONG})
+    wait_until(lambda: bench.ledger.facts("holding", key=key))
+    bench.vacate(key)
+
+    assert bench.outcome(result, timeout=10) == "FAILURE"
+    assert type(result.result).__name__ == "LeaseLost"
+    assert len(bench.ledger.starts(key)) == 1
+
+
 def test_under_flag_a_woken_run_goes_on_and_is_told_when_it_asks(bench):
     result, successor, gate, key = freeze_until_replaced(bench, "lost_flag", {"until_lost": LONG})
 

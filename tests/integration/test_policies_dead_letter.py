@@ -80,6 +80,23 @@ def test_failure_callbacks_run_as_for_any_failure(bench, held):
     assert bench.ledger.facts("task_failure", task_id=result.id)
 
 
+def test_a_message_that_was_acknowledged_early_is_dead_lettered_too(bench, held):
+    result = bench.send("early_dead_letter", held)
+
+    assert bench.outcome(result) == "FAILURE"
+    assert [letter.headers["id"] for letter in letters(bench)] == [result.id]
+
+
+def test_a_policy_may_name_a_queue_of_its_own(bench, held):
+    result = bench.send("other_dead_letter", held, {"value": "after all"})
+    assert bench.outcome(result) == "FAILURE"
+    assert letters(bench) == []
+    bench.vacate(held)
+
+    assert replay(bench.app, queue="other.dead") == 1
+    wait_until(lambda: bench.ledger.ends(held))
+
+
 def test_a_replay_runs_the_message_unchanged_under_its_id(bench, held):
     body = bench.key("body")
     options = {

@@ -119,6 +119,15 @@ def test_keys_that_are_held_at_once_have_leases_of_their_own(bench):
     assert len({holder.owner for holder in holders}) == together
 
 
+def test_many_messages_on_few_keys_never_overlap(bench):
+    keys = [bench.key() for _ in range(3)]
+    results = [bench.send("retry", keys[n // 10], {"sleep": 0.02, "value": n}) for n in range(30)]
+
+    assert [result.get(timeout=60) for result in results] == list(range(30))
+    assert [bench.ledger.overlaps(key) for key in keys] == [[]] * 3
+    assert [len(set(bench.ledger.tokens(key))) for key in keys] == [10] * 3
+
+
 def test_a_careful_body_hears_of_a_force_release(bench):
     key = bench.key()
     result = bench.send("lost_raise", key, {"until_lost": 20})

@@ -6,6 +6,7 @@ A copy waits: it is no other piece of work, so it is never skipped, failed or wr
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -101,6 +102,27 @@ def test_a_copy_runs_when_the_holders_whole_worker_was_killed(make_bench):
     assert result.get(timeout=20) == "done"
     first, second = bench.ledger.tokens(key)[:2]
     assert second > first
+
+
+def test_a_frozen_run_whose_copy_took_over_ends_silently(bench):
+    """The copy has the same task id, so whatever the late one stored would be taken for the copy's result."""
+    key = bench.key()
+    with watching(bench.app) as monitor:
+        result, gate = bench.hold(key, value="done")
+        frozen = bench.ledger.starts(key)[0]["pid"]
+        os.kill(frozen, signal.SIGSTOP)
+        try:
+            wait_until(lambda: len(bench.ledger.starts(key)) == 2, timeout=20, what="the copy took over")
+        finally:
+            os.kill(frozen, signal.SIGCONT)
+        wait_until(lambda: bench.ledger.facts("end", key=key, pid=frozen), what="the late run was stopped")
+        wait_until(lambda: bench.ledger.facts("task_postrun", task_id=result.id, pid=frozen))
+        assert result.state not in ("RETRY", "FAILURE", "SUCCESS")
+        gate.open()
+
+        assert result.get(timeout=20) == "done"
+        assert not set(monitor.kinds(result.id)) & {"task-retried", "task-failed"}
+    assert [fact["outcome"] for fact in bench.ledger.facts("end", key=key, pid=frozen)] == ["LeaseLost"]
 
 
 def test_a_wait_longer_than_the_visibility_timeout_does_not_multiply_the_message(bench):

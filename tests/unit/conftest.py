@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import uuid
+from dataclasses import dataclass
 
 import pytest
+from celery import Celery
+from celery.app.trace import build_tracer
+from celery.signals import before_task_publish
 
 from celery_fence.errors import StoreUnavailable
 from celery_fence.locking.heartbeat import Heartbeat
 from celery_fence.locking.lease import Lease
-from celery_fence.locking.store import Claim, Granted, Kept, Released
+from celery_fence.locking.store import Claim, Facts, Granted, Kept, Released
+from celery_fence.stores import from_url
+from celery_fence.task.limits import allow_short_ttls
 from celery_fence.testing.clock import FakeClock
 
 
@@ -91,3 +98,74 @@ def make_lease(clock, store):
 
     make.losses = []
     return make
+
+
+class App(Celery):
+    """A Celery app whose tasks stay its own; Celery gives each decorated task to every app of the process."""
+
+    def task(self, *args, **options):
+        return super().task(*args, **{"shared": False, **options})
+
+
+@pytest.fixture
+def app():
+    """An app whose leases, messages and results live in this process, and whose TTLs may be short."""
+    name = f"unit-{uuid.uuid4().hex}"
+    app = App(name, set_as_current=False, broker="memory://", backend="cache+memory://")
+    app.conf.update(fence_url=f"memory://{name}", fence_ttl=30.0, task_default_queue=name)
+    allow_short_ttls(app)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def leases(app):
+    """The store of the app's leases."""
+    return from_url(app.conf.fence_url)
+
+
+@pytest.fixture
+def occupy(leases):
+    """Let somebody else have a key."""
+
+    def occupy(key, owner="somebody else", ttl=60.0, **facts):
+        leases.acquire(Claim(key, owner, ttl, Facts(**facts)))
+
+    return occupy
+
+
+@dataclass(frozen=True)
+class Outcome:
+    state: str
+    value: object
+
+
+@pytest.fixture
+def in_worker(app):
+    """Run a task as a worker's pool does, without a worker; returns its state and its value, or its error."""
+
+    def in_worker(task, *args, kwargs=None, **request):
+        app.finalize()
+        facts = {"id": uuid.uuid4().hex, "hostname": "here", "headers": {}, "retries": 0, **request}
+        facts.setdefault("delivery_info", {"exchange": "", "routing_key": app.conf.task_default_queue})
+        trace = build_tracer(task.name, task, app=app)
+        done = trace(facts["id"], args, kwargs or {}, facts)
+        if done.info is None:
+            return Outcome("SUCCESS", done.retval)
+        error = done.info.retval
+        return Outcome(done.info.state, getattr(error, "exc", None) or error)
+
+    return in_worker
+
+
+@pytest.fixture
+def sent(app):
+    """Headers and body of every message that is published."""
+    sent = []
+
+    def note(sender, headers, body, **_):
+        sent.append((headers, body))
+
+    before_task_publish.connect(note)
+    yield sent
+    before_task_publish.disconnect(note)

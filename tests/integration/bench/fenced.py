@@ -8,7 +8,7 @@ from typing import Any
 from celery import Celery
 
 from bench import bodies
-from celery_fence import FencedTask, policies, signals
+from celery_fence import FencedTask, hold, policies, signals
 
 QUICK = {"min_delay": 0.1, "max_delay": 0.5}
 FENCE_SIGNALS = (
@@ -55,7 +55,15 @@ def variants() -> dict[str, dict[str, Any]]:
             "retry_backoff": False,
             "default_retry_delay": 1,
         },
-        "one_retry": {"miss_policy": quick_retry(), "max_retries": 1},
+        "auto_all": {
+            "miss_policy": quick_retry(),
+            "lost_policy": "raise",
+            "autoretry_for": (Exception,),
+            "max_retries": 3,
+            "default_retry_delay": 1,
+        },
+        "early_dead_letter": {"miss_policy": "dead_letter", "acks_late": False},
+        "other_dead_letter": {"miss_policy": policies.DeadLetter(queue="other.dead")},
         "early": {"miss_policy": quick_retry(), "acks_late": False},
         "lost_retry": {"miss_policy": quick_retry(), "lost_policy": "retry"},
         "lost_raise": {"miss_policy": quick_retry(), "lost_policy": "raise"},
@@ -65,7 +73,12 @@ def variants() -> dict[str, dict[str, Any]]:
         "outage_run": {"miss_policy": "skip", "outage_policy": "run"},
         "soft_limited": {"miss_policy": quick_retry(), "soft_time_limit": 1},
         "hard_limited": {"miss_policy": quick_retry(), "time_limit": 1},
-        "shortly_held": {"miss_policy": quick_retry(), "lock_ttl": 1.2, "lock_max_hold": 2.5, "lost_policy": "raise"},
+        "shortly_held": {
+            "miss_policy": quick_retry(),
+            "lock_ttl": 1.2,
+            "lock_max_hold": 2.5,
+            "lost_policy": "raise",
+        },
         "survivor": {"miss_policy": quick_retry(), "reject_on_worker_lost": True},
     }
 
@@ -76,6 +89,32 @@ def add_fenced_tasks(app: Celery) -> None:
         app.task(bind=True, base=FencedTask, lock_key="job:<key>", name=name, **options)(bodies.work)
     app.task(bind=True, base=FencedTask, lock_key="job:<key>", name="look")(bodies.look)
     app.task(base=FencedTask, lock_key="job:<key>", name="tokenless")(tokenless)
+    app.task(bind=True, base=FencedTask, lock_key="outer:<outer>", name="holds", miss_policy=quick_retry())(
+        holds
+    )
+    app.task(bind=True, base=Watchful, lock_key="job:<key>", name="watchful", miss_policy="skip")(bodies.work)
+
+
+class Watchful(FencedTask):
+    """A user's base class with both hooks of celery-fence."""
+
+    abstract = True
+
+    def on_miss(self, miss: policies.Miss, args: Any, kwargs: Any) -> None:
+        """Note what the hook was told."""
+        bodies.ledger_of(self.app).note(
+            "on_miss", key=miss.key, args=list(args), holder=miss.holder.facts.task_name
+        )
+
+    def on_lease_lost(self, lease: Any) -> None:
+        """Note what the hook was told."""
+        bodies.ledger_of(self.app).note("on_lease_lost", key=lease.key, token=lease.token)
+
+
+def holds(self: Any, outer: str, key: str) -> list[int]:
+    """Guard only the side effect: a `hold` inside a fenced task, whose miss is the task's miss."""
+    with hold("job:<key>", {"key": key}) as lease:
+        return [self.lease.token, lease.token]
 
 
 def tokenless(key: str) -> str:

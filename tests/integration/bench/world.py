@@ -197,7 +197,7 @@ class Bench:
 
 def close_app(app: Celery) -> None:
     """Close an app before its servers end, so that results which are collected later ask nobody."""
-    consumer = app.backend.result_consumer
+    consumer = getattr(app.backend, "result_consumer", None)
     if consumer is not None:
         consumer.stop()
         consumer._pubsub = None

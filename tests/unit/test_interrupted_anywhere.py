@@ -1,0 +1,181 @@
+"""
+A soft time limit strikes at any line, also at ours.
+
+Celery raises it from a signal handler, so between any two lines. Here a trace
+function raises it at each line that a run goes through, one line per run, and each
+time nothing may be left: no lease that is renewed for ever, and none in the store.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import linecache
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+from celery.app.trace import build_tracer
+from celery.exceptions import SoftTimeLimitExceeded
+
+import celery_fence
+from celery_fence import FencedTask, hold
+from celery_fence.locking import heartbeat as heartbeat_module
+from celery_fence.stores import from_url
+
+ROOT = Path(celery_fence.__file__).parent
+OURS = {
+    str(ROOT / path)
+    for path in (
+        "locking/locker.py",
+        "locking/lease.py",
+        "locking/heartbeat.py",
+        "locking/current.py",
+        "task/hold.py",
+        "task/fenced.py",
+        "task/run.py",
+        "task/interrupt.py",
+    )
+}
+
+
+class Strike:
+    """Raises at the line event of number *at* in our files; counts them all."""
+
+    def __init__(self, at: int | None = None):
+        self.at = at
+        self.lines = 0
+        self.where = ""
+
+    def __call__(self, frame, event, arg):
+        if frame.f_code.co_filename not in OURS:
+            return None
+        return self.watch_lines()
+
+    def watch_lines(self):
+        seen = set()
+
+        def line(frame, event, arg):
+            number = frame.f_lineno
+            if event == "line" and not self.is_out_of_reach(frame, seen):
+                seen.add(number)
+                self.lines += 1
+                if self.lines - 1 == self.at:
+                    self.where = f"{frame.f_code.co_filename}:{number} {frame.f_code.co_name}"
+                    raise SoftTimeLimitExceeded
+            return line
+
+        return line
+
+    @staticmethod
+    def is_out_of_reach(frame, seen):
+        """
+        Python looks for signals only after a call, at a function's start and where a loop goes back.
+
+        So none strikes at a `try:`, which does nothing, nor where a `with` statement is visited
+        again on the way out, before its end is called.
+        """
+        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        return source == "try:" or (frame.f_lineno in seen and source.startswith("with "))
+
+    def during(self, function):
+        def traced():
+            before = sys.gettrace()
+            sys.settrace(self)
+            try:
+                return function()
+            finally:
+                sys.settrace(before)
+
+        return contextvars.copy_context().run(traced)
+
+
+@pytest.fixture(autouse=True)
+def heartbeats(monkeypatch):
+    """A heartbeat of the process's own for each test, without its thread: the lines of `watch` are struck too."""
+    kept = []
+    monkeypatch.setattr(heartbeat_module, "_process_heartbeat", kept)
+    monkeypatch.setattr(heartbeat_module, "start_thread", lambda function: None)
+    return kept
+
+
+def a_block(app):
+    def run():
+        with hold("job:k", app=app):
+            pass
+
+    return run
+
+
+def a_direct_call(app):
+    @app.task(base=FencedTask, lock_key="job:<key>", name="called directly")
+    def body(key, *, fencing_token):
+        return fencing_token
+
+    return lambda: body("k")
+
+
+def an_eager_run(app):
+    @app.task(base=FencedTask, bind=True, lock_key="job:<key>", name="eager")
+    def body(self, key, *, fencing_token):
+        self.lease.check()
+        return fencing_token
+
+    return lambda: body.apply(("k",)).get()
+
+
+def a_run_in_a_worker(app):
+    @app.task(base=FencedTask, bind=True, lock_key="job:<key>", name="in a worker")
+    def body(self, key, *, fencing_token):
+        self.lease.check()
+        return fencing_token
+
+    app.finalize()
+    trace = build_tracer(body.name, body, app=app)
+
+    def run():
+        task_id = uuid.uuid4().hex
+        request = {"id": task_id, "hostname": "here", "delivery_info": {}, "headers": {}, "retries": 0}
+        value = trace(task_id, ("k",), {}, request).retval
+        if isinstance(value, BaseException) or type(value).__name__ == "ExceptionInfo":
+            raise getattr(value, "exception", value)
+        return value
+
+    return run
+
+
+@pytest.mark.parametrize("kind", [a_block, a_direct_call, an_eager_run, a_run_in_a_worker])
+def test_a_soft_time_limit_at_any_line_leaves_no_lease(app, heartbeats, kind):
+    run = kind(app)
+    run()
+    uninterrupted = Strike()
+    uninterrupted.during(run)
+    store = from_url(app.conf.fence_url)
+    left, struck = [], 0
+    assert uninterrupted.lines > 40
+
+    for at in range(uninterrupted.lines):
+        strike = Strike(at)
+        try:
+            strike.during(run)
+        except SoftTimeLimitExceeded:
+            struck += 1
+        if heartbeats[0].watching or store.holder("job:k"):
+            left.append((strike.where, heartbeats[0].watching, store.holder("job:k") is not None))
+            store.force_release("job:k")
+            heartbeats[0]._reset()
+
+    assert left == []
+    assert struck > 0.8 * uninterrupted.lines
+
+
+def test_after_any_interruption_the_next_run_is_as_ever(app, heartbeats):
+    run = a_run_in_a_worker(app)
+    uninterrupted = Strike()
+    uninterrupted.during(run)
+
+    for at in range(0, uninterrupted.lines, 5):
+        with pytest.raises(SoftTimeLimitExceeded):  # noqa: PT012 - it may strike in the net, which Celery guards
+            Strike(at).during(run)
+            raise SoftTimeLimitExceeded
+        assert contextvars.copy_context().run(run) > 0

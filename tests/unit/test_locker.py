@@ -1,0 +1,297 @@
+"""Taking and giving back leases: the owner is known before the store is asked, so nothing is left over."""
+
+from __future__ import annotations
+
+import pytest
+
+from celery_fence.errors import LeaseLost, StoreUnavailable
+from celery_fence.locking import events
+from celery_fence.locking.lease import Lease, State
+from celery_fence.locking.locker import Locker, Terms
+from celery_fence.locking.store import Claim, Held, Released
+from celery_fence.stores.memory import MemoryStore
+
+
+class Broken(MemoryStore):
+    """A memory store whose calls can be made to fail, before or after they took effect."""
+
+    before = after = None
+    took = 0.0
+
+    def _through(self, call, *args):
+        if self.before:
+            raise self.before
+        answer = call(*args)
+        self._clock.advance(self.took)
+        if self.after:
+            raise self.after
+        return answer
+
+    def acquire(self, claim):
+        return self._through(super().acquire, claim)
+
+    def release(self, claim, token):
+        return self._through(super().release, claim, token)
+
+    def renew(self, renewals):
+        return self._through(super().renew, renewals)
+
+
+@pytest.fixture
+def store(clock, request):
+    return Broken(request.node.name, clock=clock)
+
+
+@pytest.fixture
+def onlooker(clock, request, store):
+    """The same leases, seen through a store that works."""
+    return MemoryStore(request.node.name, clock=clock)
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def locker(store, heartbeat, clock, told):
+    return Locker(store, store, told.append, heartbeat=heartbeat, clock=clock)
+
+
+@pytest.fixture
+def acquire(locker):
+    def acquire(owner="me", *, ttl=30.0, into=lambda lease: None, **given):
+        return locker.acquire(
+            Claim("job:1", owner, ttl), source="the task", terms=given.pop("terms", Terms()), into=into, **given
+        )
+
+    return acquire
+
+
+def test_a_granted_lease_is_told_of_watched_and_trusted_from_the_asking(acquire, store, heartbeat, told):
+    store.took = 2.0
+    lease = acquire(waited=7.0)
+
+    assert lease.trusted_for == pytest.approx(28.5 - 2)
+    assert heartbeat.watching == 1
+    assert told == [events.Acquired("the task", "job:1", lease, 7.0)]
+
+
+def test_who_holds_it_is_an_answer_and_no_event(acquire, told, heartbeat):
+    acquire("me")
+    told.clear()
+    answer = acquire("you")
+
+    assert isinstance(answer, Held)
+    assert answer.holder.owner == "me"
+    assert told == []
+    assert heartbeat.watching == 1
+
+
+def test_the_lease_is_handed_over_before_it_is_watched(acquire, heartbeat):
+    seen = []
+    acquire(into=lambda lease: seen.append((lease.key, heartbeat.watching)))
+
+    assert seen == [("job:1", 0)]
+
+
+def test_tokens_grow_from_grant_to_grant(acquire, locker):
+    tokens = []
+    for owner in "abc":
+        lease = acquire(owner)
+        tokens.append(lease.token)
+        locker.release(lease)
+
+    assert tokens == sorted(set(tokens))
+
+
+def test_a_grant_that_took_too_long_is_given_back_with_an_error_that_says_so(
+    acquire, store, onlooker, heartbeat, told
+):
+    store.took = 15.0
+    with pytest.raises(StoreUnavailable, match=r"memory://.* took 15\.0 s to grant 'job:1'.*raise lock_ttl"):
+        acquire(ttl=30)
+
+    assert onlooker.holder("job:1") is None
+    assert heartbeat.watching == 0
+    assert told == []
+
+
+def test_half_of_its_trust_is_enough(acquire, store):
+    store.took = 14.0
+
+    assert acquire(ttl=30).trusted_for == pytest.approx(14.5)
+
+
+def test_a_lost_reply_to_an_acquire_is_an_outage_and_the_ttl_ends_what_it_left(
+    acquire, store, onlooker, heartbeat, clock, down
+):
+    store.after = down
+    with pytest.raises(StoreUnavailable):
+        acquire(ttl=30)
+
+    assert heartbeat.watching == 0
+    clock.advance(30.1)
+    assert onlooker.holder("job:1") is None
+
+
+def test_a_lost_reply_and_the_same_question_again_is_one_grant(acquire, store, down):
+    store.after = down
+    with pytest.raises(StoreUnavailable):
+        acquire("me")
+    store.after = None
+
+    assert isinstance(acquire("me"), Lease)
+
+
+def test_a_late_copy_of_a_question_after_the_release_grants_nothing(acquire, locker, onlooker):
+    locker.release(acquire("me"))
+
+    with pytest.raises(StoreUnavailable, match="owner me has released"):
+        acquire("me")
+    assert onlooker.holder("job:1") is None
+
+
+@pytest.mark.parametrize("where", ["into", "watch"])
+def test_an_interrupted_acquire_leaves_nothing(acquire, onlooker, heartbeat, monkeypatch, where):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    if where == "watch":
+        watch = type(heartbeat).watch
+        monkeypatch.setattr(heartbeat, "watch", lambda *args: (watch(heartbeat, *args), interrupted()))
+    with pytest.raises(KeyboardInterrupt):
+        acquire(into=interrupted if where == "into" else lambda lease: None)
+
+    assert onlooker.holder("job:1") is None
+    assert heartbeat.watching == 0
+
+
+def test_a_release_frees_the_key_and_is_told_once(acquire, locker, onlooker, heartbeat, clock, told):
+    lease = acquire()
+    clock.advance(5)
+    told.clear()
+
+    assert locker.release(lease) == Released()
+    assert onlooker.holder("job:1") is None
+    assert heartbeat.watching == 0
+    assert lease.state is State.RELEASED
+    assert told == [events.ReleasedLease("the task", "job:1", lease, "released", 5.0)]
+
+
+def test_a_released_lease_is_never_renewed_into_existence(acquire, locker, onlooker, heartbeat, clock):
+    locker.release(acquire())
+    clock.advance(10)
+    heartbeat.beat()
+
+    assert onlooker.holder("job:1") is None
+
+
+def test_a_release_of_what_another_has_touches_nothing_and_says_so(acquire, locker, onlooker, clock, told):
+    lease = acquire("me")
+    clock.advance(31)
+    acquire("you")
+    told.clear()
+    answer = locker.release(lease)
+
+    assert answer.reason == "taken"
+    assert onlooker.holder("job:1").owner == "you"
+    assert [type(event) for event in told] == [events.Lost, events.ReleasedLease]
+    assert told[1].outcome == "gone"
+
+
+def test_a_loss_that_only_the_release_finds_is_told(acquire, locker, onlooker, told, clock):
+    lease = acquire("me")
+    onlooker.force_release("job:1")
+    told.clear()
+    locker.release(lease)
+
+    assert [(type(event), getattr(event, "reason", None)) for event in told] == [
+        (events.Lost, "force_released"),
+        (events.ReleasedLease, None),
+    ]
+    with pytest.raises(LeaseLost, match="an operator"):
+        lease.check()
+
+
+def test_a_release_that_the_store_never_got_raises_nothing_and_ends_with_the_ttl(
+    acquire, locker, store, onlooker, heartbeat, clock, down, told, caplog
+):
+    lease = acquire()
+    store.before = down
+    told.clear()
+
+    assert locker.release(lease) is None
+    assert [event.outcome for event in told] == ["unreachable"]
+    assert heartbeat.watching == 0
+    assert "'job:1' stays until its TTL ends" in caplog.text
+    clock.advance(30.1)
+    assert onlooker.holder("job:1") is None
+
+
+def test_a_lost_reply_to_a_release_can_be_asked_for_again(acquire, locker, store, onlooker, down):
+    lease = acquire()
+    store.after = down
+    assert locker.release(lease) is None
+    store.after = None
+
+    assert locker.release(lease) == Released()
+    assert onlooker.holder("job:1") is None
+
+
+def test_a_loss_is_told_to_observers_and_to_the_holder_once(acquire, onlooker, heartbeat, clock, told):
+    noticed = []
+    lease = acquire(on_lost=noticed.append)
+    onlooker.force_release("job:1")
+    told.clear()
+    clock.advance(10)
+    heartbeat.beat()
+    assert lease.lost
+
+    assert noticed == [lease]
+    assert told == [events.Lost("the task", "job:1", lease, "force_released")]
+
+
+def test_the_terms_reach_the_lease(acquire):
+    lease = acquire(terms=Terms(renew_fraction=0.25, max_hold=90.0))
+
+    assert (lease.renew_fraction, lease.max_hold) == (0.25, 90.0)
+
+
+def test_a_vanished_lease_is_put_back_with_its_token(acquire, onlooker, heartbeat, clock, told):
+    lease = acquire()
+    onlooker.flush()
+    told.clear()
+    clock.advance(10)
+    heartbeat.beat()
+
+    assert onlooker.holder("job:1").token == lease.token
+    assert [event.reinstated for event in told] == [True]
+
+
+def test_renewal_sets_the_time_left_and_never_adds_to_it(acquire, onlooker, heartbeat, clock):
+    acquire(ttl=10)
+    left = []
+    while clock() < 1060:
+        clock.advance(0.1)
+        heartbeat.beat()
+        left.append(onlooker.holder("job:1").ttl_left)
+
+    assert max(left) <= 10.001
+    assert min(left) > 10 / 3
+
+
+def test_a_paused_holder_does_not_renew_its_successors_lease(acquire, onlooker, heartbeat, clock, told):
+    """N05: paused beyond its TTL, another takes over, the paused one wakes up."""
+    mine = acquire("me", ttl=3)
+    heartbeat.forget(mine)
+    clock.advance(5)
+    yours = acquire("you", ttl=3)
+    heartbeat.forget(yours)
+    heartbeat.watch(mine, told.append)
+    heartbeat.beat()
+
+    assert mine.lost
+    assert yours.token > mine.token
+    clock.advance(3.01)
+    assert onlooker.holder("job:1") is None
