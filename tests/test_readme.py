@@ -66,7 +66,7 @@ def test_the_python_blocks_run_as_one_program(page, server, tmp_path):
 
     done = subprocess.run(
         [*runner(program), str(program)],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -112,3 +112,22 @@ def test_every_file_that_is_linked_exists(page):
     targets = re.findall(r"\]\((?!https?://|#|mailto:)([^)#\s]+)", page.read_text())
 
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The names by which a page's headings can be linked to."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each_page
+def test_every_heading_that_is_linked_exists(page):
+    links = re.findall(r"\]\((?!https?://)([^)#\s]*)#([^)\s]+)\)", page.read_text())
+
+    missing = [
+        (target, name)
+        for target, name in links
+        if name not in anchors(page.parent / target if target else page)
+    ]
+
+    assert missing == []

@@ -82,6 +82,7 @@ class ReleasedLease(Event):
     lease: Lease
     outcome: str
     held_for: float
+    error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ class Heartbeat:
         self._thread = mark
 
     def _push(self, at: float, lease: Lease, emit: Emit) -> None:
+        lease.beat_due = at
         heapq.heappush(self._due, (at, next(self._order), lease, emit))
 
     def _next_beat(self, lease: Lease, asked_at: float) -> float:
@@ -218,8 +219,9 @@ class Heartbeat:
                     lease.lose(reason)
                     self.forget(lease)
                 case Kept(reinstated=reinstated) if lease.renewed(asked_at):
+                    lag = max(asked_at - lease.beat_due, 0.0)
                     self._schedule(self._next_beat(lease, asked_at), lease, emit)
-                    emit(events.Renewed(lease.source, lease.key, lease, self._clock() - asked_at, reinstated))
+                    emit(events.Renewed(lease.source, lease.key, lease, lag, reinstated))
                 case _:
                     self.forget(lease)
 

@@ -49,6 +49,7 @@ class Lease:
         "_on_lost",
         "_suspected",
         "acquired_at",
+        "beat_due",
         "claim",
         "lost_reason",
         "max_hold",
@@ -90,6 +91,7 @@ class Lease:
         self._clock = clock
         self._on_lost = on_lost
         self._endings = itertools.count()
+        self.beat_due = asked_at
         self.trusted_until = 0.0
         self._trust_from(asked_at)
 

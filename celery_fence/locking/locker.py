@@ -121,8 +121,7 @@ class Locker:
         try:
             answer = lease.store.release(lease.claim, lease.token)
         except StoreUnavailable as error:
-            logger.warning("The lease on %r stays until its TTL ends: %s", lease.key, error)
-            self._tell_release(lease, "unreachable")
+            self._tell_release(lease, "unreachable", error)
             return None
         if kept and isinstance(answer, Gone):
             lease.lost_reason = answer.reason
@@ -183,5 +182,5 @@ class Locker:
                 "The lease on %r, if it was granted, stays until its TTL ends: %s", claim.key, error
             )
 
-    def _tell_release(self, lease: Lease, outcome: str) -> None:
-        self._emit(events.ReleasedLease(lease.source, lease.key, lease, outcome, lease.held_for))
+    def _tell_release(self, lease: Lease, outcome: str, error: Exception | None = None) -> None:
+        self._emit(events.ReleasedLease(lease.source, lease.key, lease, outcome, lease.held_for, error))

@@ -38,6 +38,12 @@ def start_thread(function: Callable[[], None]) -> None:
     _original("start_new_thread")(function, ())
 
 
+def thread_id() -> int:
+    """The number of this thread of the operating system, the same in each of its greenlets."""
+    ident: int = _original("get_ident")()
+    return ident
+
+
 def new_lock() -> Lock:
     """A lock between threads of the operating system; hold it for a few instructions only, never over I/O."""
     lock: Lock = _original("allocate_lock")()

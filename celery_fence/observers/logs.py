@@ -39,8 +39,8 @@ def _line(event: events.Event) -> tuple[int, str]:
             return logging.WARNING, f"Renewing {event.key!r} failed, trusted for {left:.1f} s more: {error}"
         case events.Renewed():
             return logging.WARNING, f"The lease on {event.key!r} had vanished from the store and was put back"
-        case events.ReleasedLease(outcome=outcome, held_for=held):
-            return logging.WARNING, _bad_release(event.key, outcome, held)
+        case events.ReleasedLease():
+            return logging.WARNING, _bad_release(event)
         case _:
             return _rare(event)
 
@@ -61,7 +61,7 @@ def _quiet(event: events.Event) -> str:
         case events.Acquired(lease=lease, waited=waited):
             return f"Took {event.key!r} with token {lease.token} after {waited:.1f} s"
         case events.Renewed(lag=lag):
-            return f"Renewed {event.key!r} in {lag * 1000:.0f} ms"
+            return f"Renewed {event.key!r}, {lag * 1000:.0f} ms after it was due"
         case events.Skipped(task_id=task_id):
             return f"Ended message {task_id} as skipped: {event.key!r} is being worked on"
         case _:
@@ -79,13 +79,14 @@ def _refusal(event: events.Event) -> str:
             return f"Refused {event.key!r}"
 
 
-def _bad_release(key: str, outcome: str, held: float) -> str:
-    if outcome == "gone":
+def _bad_release(event: events.ReleasedLease) -> str:
+    key, held = event.key, event.held_for
+    if event.outcome == "gone":
         return (
             f"The lease on {key!r} was no longer ours at its release after {held:.1f} s: another run may have "
             "overlapped with the end of this one; its guarded writes are refused"
         )
-    return f"The lease on {key!r} couldn't be released: the store is out of reach, its TTL will end it"
+    return f"The lease on {key!r} couldn't be released and stays until its TTL ends: {event.error}"
 
 
 def _trouble(event: events.Event) -> str:
@@ -103,7 +104,9 @@ def _trouble(event: events.Event) -> str:
 def _held_by(holder: Any) -> str:
     if holder is None:
         return "the store is out of reach"
-    return f"held by {holder.facts.task_name or holder.owner}[{holder.facts.task_id}]"
+    facts = holder.facts
+    name = facts.task_name or holder.owner
+    return f"held by {name}[{facts.task_id}]" if facts.task_id else f"held by {name}"
 
 
 def _extras(event: events.Event) -> dict[str, Any]:

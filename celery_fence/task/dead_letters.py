@@ -48,6 +48,13 @@ def dead_letter(run: Run, decision: GiveUp, count: Count, holder: Holder | None)
             routing_key=queue.routing_key,
             expires=None,
         )
+    else:
+        return DeadLettered(
+            f"Gave up on {run.key!r} ({decision.reason}). In a worker the message would lie in the queue {name!r} "
+            "now; an eager call has no message.",
+            key=run.key,
+            reason=decision.reason,
+        )
     runtime(task.app).emit(
         events.DeadLetteredMessage(
             task,

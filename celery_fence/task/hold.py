@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery import current_app, current_task
+from celery._state import _get_active_apps
 from celery.canvas import Signature
 
 from celery_fence.errors import ConfigError, Contended, StoreUnavailable
@@ -22,7 +23,7 @@ from celery_fence.locking.locker import Terms
 from celery_fence.locking.store import Claim, Facts, Held
 from celery_fence.task import given as rules
 from celery_fence.task.given import Given
-from celery_fence.task.install import runtime, terms_of
+from celery_fence.task.install import is_installed, runtime, terms_of
 from celery_fence.task.interrupt import interrupter
 from celery_fence.task.limits import checked_ttl
 from celery_fence.task.options import TaskOptions
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 T = TypeVar("T", bound=Lease | NullLease)
+
+FALLBACK = "default"
+"""The name of the app that Celery makes up in a thread where there is none."""
 
 SHORTEST_POLL = 0.05
 LONGEST_POLL = 0.5
@@ -52,8 +56,8 @@ def hold(
     Hold the lease on *key* within the block.
 
     *key* is a template with its *values*, ``hold("invoice:<id>", {"id": 7})``, or the
-    signature of a fenced task, ``hold(sync_tenant.s(42))``, for the key and TTL of
-    that task. *ttl* and *wait* are seconds; *wait* bounds how long a held key is
+    signature of a fenced task, ``hold(sync_tenant.s(42))``, for the key, TTL and app
+    of that task. *ttl* and *wait* are seconds; *wait* bounds how long a held key is
     asked for again, and may be longer than the TTL. A block inside an execution
     that has the key already gets the same lease. The app is the running task's,
     else Celery's current one, else *app*.
@@ -65,7 +69,7 @@ def hold(
         LockKeyError: the key can't be built from the values.
 
     """
-    app = app or _app_here()
+    app = app or _app_of(key)
     rendered, own_ttl, terms = _resolve(key, values, app)
     seconds = own_ttl if ttl is None else checked_ttl(app, Given("hold(ttl=...)", ttl))
     patience = rules.seconds(Given("hold(wait=...)", wait), least=0.0)
@@ -203,11 +207,23 @@ def _task_id() -> str:
     return str(task.request.id or "") if task is not None else ""
 
 
-def _app_here() -> Any:
+def _app_of(key: str | Signature) -> Any:
+    """The task's own app, the running task's, Celery's current one, or the only one that has fenced tasks."""
+    if isinstance(key, Signature):
+        return key.app
     for frame in reversed(current.frames()):
         if frame.task is not None:
             return frame.task.app
-    return current_app._get_current_object()  # noqa: SLF001 - the app behind Celery's proxy
+    here = current_app._get_current_object()  # noqa: SLF001 - the app behind Celery's proxy
+    if here.main != FALLBACK:
+        return here
+    fenced = [each for each in _get_active_apps() if is_installed(each) and each.main != FALLBACK]
+    if len(fenced) == 1:
+        return fenced[0]
+    raise ConfigError(
+        "hold() finds no Celery app in this thread: Celery keeps its current app for each thread. "
+        "Pass app=..., or call app.set_default() where the app is made."
+    )
 
 
 def _source(app: Any) -> Any:

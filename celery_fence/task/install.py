@@ -103,7 +103,13 @@ def install(app: Any) -> None:
     from celery_fence.task.worker import FenceStep
 
     app.steps["worker"].add(FenceStep)
+    app.__dict__["_fence_installed"] = True
     task_postrun.connect(release_what_is_left, weak=False, dispatch_uid="celery_fence.net")
+
+
+def is_installed(app: Any) -> bool:
+    """Whether a fenced task has been bound to *app*."""
+    return bool(app.__dict__.get("_fence_installed"))
 
 
 def stamp_deliveries_of(name: str) -> None:

@@ -1,98 +1,104 @@
 """
-Stopping a body that lost its lease, where the pool allows it.
+Stopping a body that lost its lease.
 
-In the main thread of a process (prefork and solo pools) a signal interrupts sleeping,
-sockets and loops alike. The handler raises only while a guarded body runs, never in
-Celery's own code or ours. In other pools the body is told by `lease.check()`.
+`interruptible` opens the body for it, `interrupter` is what the loss calls. How it is
+done depends on the pool (`celery_fence.task.stopping`); what can't be interrupted is told by
+`lease.check()`.
 """
 
 from __future__ import annotations
 
 import logging
-import signal
-import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
-from celery_fence.locking.lease import Lease
+from celery_fence.errors import LeaseLost
+from celery_fence.task.stopping import Stopper, stopper_here
+from celery_fence.task.stopping.threads import Struck
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from celery_fence.locking.lease import Lease
 
 logger = logging.getLogger(__name__)
 
-INTERRUPT = getattr(signal, "SIGUSR2", None)
-"""Free in Celery's pool processes; SIGUSR1 is their soft time limit."""
-
-
-class Guard:
-    """The bodies that run in the main thread of this process right now, the innermost last."""
-
-    def __init__(self) -> None:
-        self._bodies: list[Body] = []
-        self._before: Any = None
-        self._installed = False
-
-    def install(self) -> None:
-        """Set the signal's handler once, from the main thread; a handler that was there is called on."""
-        if self._installed or INTERRUPT is None:
-            return
-        self._before = signal.signal(INTERRUPT, self._interrupted)
-        self._installed = True
-
-    @contextmanager
-    def around(self, body: Body) -> Iterator[None]:
-        """Let *body* be interrupted within the block."""
-        self._bodies.append(body)
-        try:
-            body.open = True
-            yield
-        finally:
-            body.open = False
-            self._bodies.remove(body)
-
-    def _interrupted(self, signum: int, frame: FrameType | None) -> None:
-        for body in reversed(self._bodies):
-            lost = body.lost
-            if body.open and lost is not None:
-                body.open = False
-                raise lost.loss()
-        if callable(self._before):
-            self._before(signum, frame)
-
 
 class Body:
-    """One running body and the lease whose loss stops it."""
+    """One running body, what can stop it, and the first lease whose loss did."""
 
-    __slots__ = ("lost", "open")
+    __slots__ = ("lost", "stopper")
 
     def __init__(self) -> None:
         self.lost: Lease | None = None
-        self.open = False
+        self.stopper: Stopper | None = None
 
 
-_guard = Guard()  # belongs to the process, as its table of signal handlers does
-
-
-@contextmanager
-def interruptible(body: Body, *, wanted: bool) -> Iterator[None]:
-    """Run the block so that `interrupter` can stop it, if *wanted* and if this is a main thread."""
-    if not wanted or INTERRUPT is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    _guard.install()
-    with _guard.around(body):
-        yield
+def interruptible(body: Body, *, wanted: bool) -> AbstractContextManager[None]:
+    """Run the block so that `interrupter` can stop it, if *wanted* and if anything can stop it here."""
+    stopper = stopper_here() if wanted else None
+    return nullcontext() if stopper is None else Interruptible(body, stopper)
 
 
 def interrupter(body: Body) -> Callable[[Lease], None]:
     """What to call, from any thread, when a lease of *body* is lost."""
-    main = threading.main_thread().ident
 
     def interrupt(lease: Lease) -> None:
-        body.lost = lease
-        if body.open and INTERRUPT is not None and main is not None and threading.get_ident() != main:
-            signal.pthread_kill(main, INTERRUPT)
+        if body.lost is None:
+            body.lost = lease
+        # After the line above: a body that opens meanwhile sees one of the two.
+        stopper = body.stopper
+        if stopper is not None:
+            stopper.strike(lease)
 
     return interrupt
+
+
+class Interruptible(AbstractContextManager[None]):
+    """
+    The block that may be stopped.
+
+    A strike can still come in the lines that leave the block. The body has ended then,
+    and its outcome stands: the strike is dropped here, so that it never meets Celery.
+    """
+
+    def __init__(self, body: Body, stopper: Stopper) -> None:
+        self._body = body
+        self._stopper = stopper
+
+    def __enter__(self) -> None:
+        """
+        Open the body.
+
+        Raises:
+            LeaseLost: a lease was lost between its grant and this line.
+
+        """
+        self._body.stopper = self._stopper
+        try:
+            self._stopper.open()
+            lost = self._body.lost
+        except BaseException:
+            self._close()
+            raise
+        if lost is not None:
+            self._close()
+            raise lost.loss()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the body, and let a loss look the same from every pool."""
+        self._close()
+        self._body.stopper = None  # it knows the greenlet, and the greenlet's frames know the body
+        if isinstance(error, Struck) and self._body.lost is not None:
+            raise self._body.lost.loss().with_traceback(trace) from None
+
+    def _close(self) -> None:
+        try:
+            self._stopper.close()
+        except LeaseLost:
+            logger.debug("A body ended before it could be stopped")
+        finally:
+            self._stopper.close()  # does nothing if the first one came to its end

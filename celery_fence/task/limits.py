@@ -17,7 +17,7 @@ SHORTEST_TTL: Final = 1.0
 LONG_TTL: Final = 600.0
 
 
-def allow_short_ttls(app: Any, shortest: float = 0.05) -> None:
+def allow_short_ttls(app: Any, shortest: float = 0.3) -> None:
     """Let *app* use a TTL down to *shortest* seconds, for tests: in production a pause loses the lease."""
     app._fence_shortest_ttl = shortest  # noqa: SLF001 - state hangs on the app
 

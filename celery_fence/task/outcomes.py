@@ -33,6 +33,9 @@ LOST_RETRIES = 5
 
 HOUR = 3600.0
 
+OUTCOMES = {SendLater: "retry", SendToBack: "requeue", GiveUp: "dead_letter", SkipRun: "skip", Fail: "raise"}
+"""What events call each decision."""
+
 
 class PutOff(Ignore, Exception):
     """Ends a copy of a running message: another copy was published for later, nothing is stored."""
@@ -195,21 +198,17 @@ def describe(holder: Holder) -> str:
 
 
 def _tell(run: Run, asked: Miss, count: Count, decision: policies.Decision) -> None:
-    outcome = {
-        SendLater: "retry",
-        SendToBack: "requeue",
-        GiveUp: "dead_letter",
-        SkipRun: "skip",
-        Fail: "raise",
-    }
+    outcome, delay = OUTCOMES[type(decision)], getattr(decision, "delay", None)
+    if run.task.request.is_eager and delay is not None:
+        outcome, delay = "raise", None  # nothing comes back later in eager mode
     runtime(run.task.app).emit(
         events.Missed(
             run.task,
             asked.key,
             asked.holder,
             run.task_id,
-            outcome[type(decision)],
-            getattr(decision, "delay", None),
+            outcome,
+            delay,
             count.total + 1,
             count.waited(wall_clock()),
         )
@@ -226,6 +225,7 @@ def _tell_hook(run: Run, asked: Miss) -> None:
 def _warn_hourly(run: Run, holder: Holder | None, count: Count) -> None:
     """Say once in each hour that a message still waits, from times that travel with it."""
     waited = count.last - count.first
-    before = (run.notes.misses if holder is not None else run.notes.outages).waited(run.notes.misses.last)
+    noted = run.notes.misses if holder is not None else run.notes.outages
+    before = noted.waited(noted.last)
     if int(waited // HOUR) > int(before // HOUR):
         runtime(run.task.app).emit(events.StillWaiting(run.task, run.key, holder, run.task_id, waited))

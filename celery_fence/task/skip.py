@@ -71,9 +71,8 @@ def skip(run: Run, decision: SkipRun, holder: Holder | None) -> Skipped:
         _end_chain(task, request, value)
     if not request.is_eager or task.store_eager_result:
         task.backend.mark_as_done(request.id, value, request, _stores_result(task, request))
-    return Skipped(
-        value, f"skipped: {record['key']} is held by {record.get('holder_task', 'an unknown holder')}"
-    )
+    why = "the lease store is out of reach" if holder is None else f"held by {holder.facts.task_name or holder.owner}"
+    return Skipped(value, f"skipped: {run.key}, {why}")
 
 
 def _own_result(run: Run, result: Any) -> Any:

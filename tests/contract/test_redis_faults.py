@@ -176,6 +176,8 @@ class TestOutages:
             with pytest.raises(StoreUnavailable, match="out of memory"):
                 store.acquire(Claim("another", "o", 30.0))
             assert store.renew([Renewal(CLAIM, grant.token, grant.since)]) == [Kept()]
+            client.flushall()
+            assert store.renew([Renewal(CLAIM, grant.token, grant.since)]) == [Kept(reinstated=True)]
             assert store.release(CLAIM, grant.token) == Released()
             assert isinstance(store.force_release("another").holder, NoneType)
             store.close()
@@ -296,6 +298,7 @@ class TestLeasesMadeByHand:
 
         (holder,) = store.leases()
         assert (holder.key, holder.owner, holder.ttl_left) == (CLAIM.key, "by hand", None)
+        assert client.pttl(store._names.of(CLAIM.key.encode())[2]) > 0
 
     def test_a_counter_of_another_type_is_replaced(self, store, client):
         client.set(store._names.of(CLAIM.key.encode())[1], "junk")

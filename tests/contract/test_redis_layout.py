@@ -52,10 +52,29 @@ def test_after_a_release_only_the_counter_is_left_and_it_expires(store, client):
     assert 604_700_000 < client.pttl(left) <= 604_800_000
 
 
+def test_after_a_force_release_only_the_counter_is_left_and_it_expires(store, client):
+    store.acquire(Claim(KEY, "o", 30.0))
+    client.persist(store._names.of(KEY.encode())[1])
+    store.force_release(KEY)
+
+    (left,) = client.keys()
+    assert b":token:" in left
+    assert client.pttl(left) > 0
+
+
+def test_after_a_lease_was_put_back_nothing_stays_for_ever(store, client):
+    claim = Claim(KEY, "o", 30.0)
+    grant = store.acquire(claim)
+    client.flushall()
+    store.renew([Renewal(claim, grant.token, grant.since)])
+
+    assert [client.pttl(name) > 0 for name in client.scan_iter()] == [True] * 3
+
+
 def test_after_a_killed_holder_nothing_stays_for_ever(store, client):
     store.acquire(Claim(KEY, "o", 30.0))
 
-    assert {name: client.pttl(name) > 0 for name in client.keys()} == dict.fromkeys(client.keys(), True)  # noqa: SIM118
+    assert [client.pttl(name) > 0 for name in client.scan_iter()] == [True] * 3
 
 
 def test_the_counter_is_kept_for_the_retention_time_and_no_longer(client, server, prefix):

@@ -10,7 +10,7 @@ each step the store and the model must agree on every answer and every holder.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import pytest
 import redis
@@ -47,6 +47,7 @@ RUN = settings(
 KEYS = ("k", "k:token", "token:k", "a{b}", "{21}")
 OWNERS = ("ann", "bob", "cy")
 TTL = 600.0
+AHEAD = 3600 * 1_000_000
 
 keys = st.sampled_from(KEYS)
 owners = st.sampled_from(OWNERS)
@@ -74,13 +75,15 @@ class KeyModel:
     last: int = 0
     released: str | None = None
     forced: int = 0
-    highest_ever: int = field(default=0)
+    highest_ever: int = 0
 
-    def lose(self):
-        self.holder, self.last, self.released, self.forced = None, 0, None, 0
+    ahead: bool = False
 
     def evict_counter(self):
         self.last, self.released, self.forced = 0, None, 0
+        if self.ahead:
+            # The limit of the rule: a clock that stepped back AND a lost counter.
+            self.highest_ever = 0
 
     def why_gone(self, owner, token):
         if self.holder and self.holder.owner != owner:
@@ -189,6 +192,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert (answer.holder and answer.holder.owner) == (held and held.owner)
         fence = self.world.counter(key)
         assert fence > max(model.last, held.token if held else 0)
+        assert model.ahead or fence > model.highest_ever
         model.holder, model.last, model.forced = None, fence, fence
         model.highest_ever = max(model.highest_ever, fence)
 
@@ -196,6 +200,14 @@ class StoreMachine(RuleBasedStateMachine):
     def the_lease_expires(self, key):
         self.world.expire(key)
         self.model[key].holder = None
+
+    @rule(key=keys)
+    def tokens_run_ahead_of_the_clock(self, key):
+        """As after a step of the clock back: from now on tokens grow by one."""
+        model = self.model[key]
+        model.last = model.highest_ever = max(model.last, model.highest_ever) + AHEAD
+        model.ahead = True
+        self.world.set_counter(key, model.last)
 
     @rule(key=keys)
     def the_counter_is_evicted(self, key):
@@ -206,7 +218,8 @@ class StoreMachine(RuleBasedStateMachine):
     def everything_is_lost(self):
         self.world.flush()
         for model in self.model.values():
-            model.lose()
+            model.holder = None
+            model.evict_counter()
 
     @rule()
     def the_scripts_are_forgotten(self):
@@ -247,6 +260,10 @@ class RedisWorld:
     def counter(self, key):
         return int(self.client.hget(self.names(key)[1], "token"))
 
+    def set_counter(self, key, token):
+        self.client.hset(self.names(key)[1], "token", token)
+        self.client.pexpire(self.names(key)[1], 600_000)
+
     def expire(self, key):
         self.client.pexpire(self.names(key)[0], 0)
 
@@ -273,6 +290,10 @@ class MemoryWorld:
 
     def counter(self, key):
         return self.store._space.counters[key].token
+
+    def set_counter(self, key, token):
+        counter = self.store._counter(key, self.clock())
+        self.store._keep_counter(key, replace(counter, token=token), self.clock())
 
     def expire(self, key):
         self.store._space.leases.pop(key, None)

@@ -1,4 +1,4 @@
-"""What the tests of the locking core share: a clock that stands still, a heartbeat beaten by hand, a store that obeys."""
+"""A clock that stands still, a heartbeat beaten by hand, a store that obeys, and an app that stays in this process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 from celery import Celery
-from celery.app.trace import build_tracer
+from celery.app.trace import _install_stack_protection, build_tracer, reset_worker_optimizations
 from celery.signals import before_task_publish
 
 from celery_fence.errors import StoreUnavailable
-from celery_fence.locking.heartbeat import Heartbeat
+from celery_fence.locking.heartbeat import Heartbeat, process_heartbeat
 from celery_fence.locking.lease import Lease
 from celery_fence.locking.store import Claim, Facts, Granted, Kept, Released
 from celery_fence.stores import from_url
@@ -113,9 +113,13 @@ def app():
     name = f"unit-{uuid.uuid4().hex}"
     app = App(name, set_as_current=False, broker="memory://", backend="cache+memory://")
     app.conf.update(fence_url=f"memory://{name}", fence_ttl=30.0, task_default_queue=name)
+    app.conf.result_backend_transport_options = {
+        "global_keyprefix": name
+    }  # apps of a process share the memory
     allow_short_ttls(app)
     yield app
     app.close()
+    assert process_heartbeat().watching == 0, "a lease was left to the heartbeat"
 
 
 @pytest.fixture
@@ -149,7 +153,11 @@ def in_worker(app):
         facts = {"id": uuid.uuid4().hex, "hostname": "here", "headers": {}, "retries": 0, **request}
         facts.setdefault("delivery_info", {"exchange": "", "routing_key": app.conf.task_default_queue})
         trace = build_tracer(task.name, task, app=app)
-        done = trace(facts["id"], args, kwargs or {}, facts)
+        _install_stack_protection()  # as each worker does: Task.__call__ then pushes no second request
+        try:
+            done = trace(facts["id"], args, kwargs or {}, facts)
+        finally:
+            reset_worker_optimizations(app)
         if done.info is None:
             return Outcome("SUCCESS", done.retval)
         error = done.info.retval

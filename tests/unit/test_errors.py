@@ -58,7 +58,9 @@ def test_a_result_backend_gives_back_the_same_kind_and_message(error, serializer
 
 
 def test_all_of_them_are_here_and_are_fence_errors():
-    defined = {each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)}
+    defined = {
+        each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)
+    }
 
     assert defined == {type(error) for error in ERRORS}
     assert all(issubclass(each, FenceError) for each in defined)

@@ -88,7 +88,7 @@ def test_a_vanished_lease_that_was_put_back_is_told_as_such(keep, heartbeat, clo
 
 
 @pytest.mark.parametrize("reason", ["taken", "superseded", "force_released"])
-def test_a_lease_that_is_gone_is_lost_at_once_and_not_asked_for_again(
+def test_a_lease_that_is_gone_is_lost_at_once_and_not_asked_for_again(  # noqa: PLR0917 - fixtures
     keep, heartbeat, clock, store, make_lease, reason
 ):
     lease = keep()
@@ -103,7 +103,7 @@ def test_a_lease_that_is_gone_is_lost_at_once_and_not_asked_for_again(
     assert heartbeat.beat() == 0
 
 
-def test_a_failed_renewal_makes_it_suspect_and_is_tried_again_within_a_tenth_of_the_ttl(
+def test_a_failed_renewal_makes_it_suspect_and_is_tried_again_within_a_tenth_of_the_ttl(  # noqa: PLR0917 - fixtures
     keep, heartbeat, clock, store, down, told
 ):
     lease = keep(ttl=9)
@@ -134,7 +134,7 @@ def test_two_failed_renewals_in_a_row_three_times_never_lose_the_lease(keep, hea
     assert not lease.lost
 
 
-def test_an_outage_that_outlasts_trust_loses_the_lease_when_trust_ends_not_later(
+def test_an_outage_that_outlasts_trust_loses_the_lease_when_trust_ends_not_later(  # noqa: PLR0917 - fixtures
     keep, heartbeat, clock, store, down, make_lease
 ):
     lease = keep(ttl=9)
@@ -158,7 +158,9 @@ def test_a_store_that_is_down_is_not_hammered(keep, heartbeat, clock, store, dow
     assert 15 <= len(store.calls) <= 65
 
 
-def test_after_a_long_pause_the_lease_is_lost_without_asking_the_store(keep, heartbeat, clock, store, make_lease):
+def test_after_a_long_pause_the_lease_is_lost_without_asking_the_store(
+    keep, heartbeat, clock, store, make_lease
+):
     lease = keep(ttl=30)
     clock.advance(3600)
     heartbeat.beat()
@@ -309,7 +311,7 @@ class TestWhatGoesWrong:
         assert lease.state is State.HELD
 
     @pytest.mark.parametrize("error", [RuntimeError, SystemExit])
-    def test_a_hook_that_raises_leaves_no_lease_of_its_batch_unrenewed(
+    def test_a_hook_that_raises_leaves_no_lease_of_its_batch_unrenewed(  # noqa: PLR0917 - fixtures
         self, keep, heartbeat, make_lease, clock, store, caplog, error
     ):
         """The third of five tells a listener that breaks: the fourth and fifth must not be forgotten."""

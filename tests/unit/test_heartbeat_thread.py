@@ -35,7 +35,11 @@ def clock():
 @pytest.fixture
 def heartbeat(monkeypatch):
     monkeypatch.setattr(module, "LINGER", 0.1)
-    return Heartbeat()
+    heartbeat = Heartbeat()
+    yield heartbeat
+    for lease in tuple(heartbeat._live):
+        heartbeat.forget(lease)
+    until(lambda: not heartbeat.running)
 
 
 @pytest.fixture
@@ -117,7 +121,9 @@ def test_it_survives_a_store_and_a_listener_that_break(heartbeat, make_lease, st
     assert "a hook that exits" in caplog.text
 
 
-def test_a_machine_without_a_thread_to_spare_spoils_only_that_lease(heartbeat, make_lease, monkeypatch, renewed):
+def test_a_machine_without_a_thread_to_spare_spoils_only_that_lease(
+    heartbeat, make_lease, monkeypatch, renewed
+):
     def none_left(function):
         raise RuntimeError("can't start new thread")
 

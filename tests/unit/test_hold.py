@@ -86,9 +86,9 @@ def test_the_app_is_celerys_current_one_where_none_is_given(app, leases):
 def test_a_held_key_is_contended_at_once_and_says_by_whom(app, occupy, waits):
     occupy("invoice:7", task_name="other.task", task_id="their-id", host="web-1")
 
-    with pytest.raises(Contended, match=r"'invoice:7' is held by other\.task\[their-id\] on web-1") as caught:
-        with hold("invoice:<id>", {"id": 7}, app=app):
-            pytest.fail("entered")
+    by_whom = r"'invoice:7' is held by other\.task\[their-id\] on web-1"
+    with pytest.raises(Contended, match=by_whom) as caught, hold("invoice:<id>", {"id": 7}, app=app):
+        pytest.fail("entered")
     assert waits == []
     assert caught.value.key == "invoice:7"
     assert caught.value.holder.owner == "somebody else"
@@ -117,9 +117,7 @@ def test_waiting_ends_with_its_bound_and_says_so(app, occupy, waits):
     assert caught.value.waited == 2
 
 
-def test_waiting_may_be_longer_than_the_ttl_and_trust_counts_from_the_last_asking(
-    app, occupy, leases, waits
-):
+def test_waiting_may_be_longer_than_the_ttl_and_trust_counts_from_the_last_asking(app, occupy, leases, waits):
     occupy("k")
     waits.meanwhile = lambda: waits.clock.now - 1_750_000_000 > 20 and leases.force_release("k")
     with hold("k", ttl=2, wait=60, app=app) as lease:

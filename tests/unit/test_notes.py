@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 from celery import chain, group
+from celery.beat import ScheduleEntry, Scheduler
 from celery.signals import before_task_publish
 
 from celery_fence import FencedTask
@@ -27,7 +28,11 @@ def test_counts_add_up_over_the_stages_and_each_stage_has_its_own_clock():
 
 
 def test_before_the_first_miss_nothing_was_waited_for():
-    assert (Count().waited(100.0), Count().waited_in_stage(100.0), Count().since_last(100.0)) == (0.0, 0.0, None)
+    assert (Count().waited(100.0), Count().waited_in_stage(100.0), Count().since_last(100.0)) == (
+        0.0,
+        0.0,
+        None,
+    )
 
 
 def test_a_clock_that_went_back_makes_no_negative_wait():
@@ -83,7 +88,10 @@ class TestTheDeliveryId:
         assert Notes.read(headers).delivery != "old"
 
     def test_a_users_retry_is_a_new_delivery_without_the_counts_of_the_wait(self):
-        headers = {HEADER: Notes(delivery="old", losses=1).missed(0, 1, 1.0, Route()).header(), RUN: {"owner": 1}}
+        headers = {
+            HEADER: Notes(delivery="old", losses=1).missed(0, 1, 1.0, Route()).header(),
+            RUN: {"owner": 1},
+        }
         stamp_delivery(headers=headers)
         notes = Notes.read(headers)
 
@@ -99,6 +107,22 @@ class TestTheDeliveryId:
 
     def test_a_publish_without_headers_is_left_alone(self):
         stamp_delivery(headers=None)
+
+
+def beat(app, task):
+    scheduler = Scheduler(app, lazy=True)
+    scheduler.apply_async(ScheduleEntry("each", task.name, schedule=60, args=("k",), app=app), advance=False)
+
+
+WAYS = {
+    "delay": lambda app, task: task.delay("k"),
+    "apply_async": lambda app, task: task.apply_async(("k",), task_id="same"),
+    "send_task": lambda app, task: app.send_task(task.name, ("k",)),
+    "a signature": lambda app, task: task.si("k").apply_async(),
+    "a group": lambda app, task: group(task.si("k"), app=app).apply_async(),
+    "a chain": lambda app, task: chain(task.si("k"), task.si("k"), app=app).apply_async(),
+    "beat": beat,
+}
 
 
 class TestEveryWayOfSending:
@@ -127,21 +151,11 @@ class TestEveryWayOfSending:
         yield sent
         before_task_publish.disconnect(note)
 
-    WAYS = {
-        "delay": lambda app, task: task.delay("k"),
-        "apply_async": lambda app, task: task.apply_async(("k",), task_id="same"),
-        "send_task": lambda app, task: app.send_task(task.name, ("k",)),
-        "a signature": lambda app, task: task.si("k").apply_async(),
-        "a group": lambda app, task: group(task.si("k"), app=app).apply_async(),
-        "a chain": lambda app, task: chain(task.si("k"), task.si("k"), app=app).apply_async(),
-        "beat": lambda app, task: beat(app, task),
-    }
-
     @pytest.mark.parametrize("way", WAYS)
     def test_stamps_a_new_id(self, app, tasks, sent, way):
         fenced, _ = tasks
-        self.WAYS[way](app, fenced)
-        self.WAYS[way](app, fenced)
+        WAYS[way](app, fenced)
+        WAYS[way](app, fenced)
 
         assert [name for name, _ in sent] == [fenced.name] * 2
         assert all(delivery for _, delivery in sent)
@@ -152,10 +166,3 @@ class TestEveryWayOfSending:
         plain.delay("k")
 
         assert sent == [(plain.name, "")]
-
-
-def beat(app, task):
-    from celery.beat import ScheduleEntry, Scheduler
-
-    scheduler = Scheduler(app, lazy=True)
-    scheduler.apply_async(ScheduleEntry("each", task.name, schedule=60, args=("k",), app=app), advance=False)

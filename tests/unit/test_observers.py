@@ -15,7 +15,6 @@ from celery_fence.observers.logs import log
 from celery_fence.observers.signals import SIGNALS, send
 
 
-
 class Sender:
     name = "app.sync"
 
@@ -56,7 +55,9 @@ def every(lease):
 
 
 def subclasses():
-    return {each for each in vars(events).values() if isinstance(each, type) and issubclass(each, events.Event)}
+    return {
+        each for each in vars(events).values() if isinstance(each, type) and issubclass(each, events.Event)
+    }
 
 
 @pytest.fixture
@@ -137,7 +138,9 @@ def test_each_signal_gets_the_source_and_the_facts_of_its_event(every):
         send(event)
         signal.disconnect(receiver)
 
-        expected = {field.name: getattr(event, field.name) for field in fields(event) if field.name != "source"}
+        expected = {
+            field.name: getattr(event, field.name) for field in fields(event) if field.name != "source"
+        }
         assert got == [(TASK, expected)]
         assert set(expected) == set(signal.providing_args)
         assert "key" in expected

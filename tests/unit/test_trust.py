@@ -47,7 +47,9 @@ def test_a_grant_is_worth_entering_a_body_with_down_to_half_of_its_trust():
     assert not enough_trust_left(28.6, until, 60.0)
 
 
-@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="also on CI: no CLOCK_BOOTTIME on this system")
+@pytest.mark.skipif(
+    not hasattr(time, "CLOCK_BOOTTIME"), reason="also on CI: no CLOCK_BOOTTIME on this system"
+)
 def test_the_clock_counts_suspended_time_where_the_system_can():
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
     now = steady_clock()()

@@ -34,7 +34,7 @@ end
 
 local token, since = math.max(last.token + 1, now_us), now_us
 if held then
-  token, since, facts = held.token, held.since, held.facts
+  token, since = held.token, held.since
 end
 -- First what needs memory: a server that is full refuses it, as long as nothing has been written.
 note_expiry(index, key, now_us, ttl_ms)

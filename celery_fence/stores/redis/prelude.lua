@@ -16,8 +16,8 @@ end
 local function read_lease(lease, now_us)
   local left = redis.call('PTTL', lease)
   if left == -2 then return nil end
+  -- For a key of another type an error comes back, which has no fields either.
   local field = redis.pcall('HMGET', lease, 'owner', 'token', 'since', 'beat', 'facts')
-  if field.err then field = {} end
   local beat = tonumber(field[4] or '') or now_us
   return {
     owner = field[1] or '',

@@ -60,6 +60,7 @@ class RenewContract(Asking):
             assert renew(store, claim, grant) == Kept()
 
         assert holder_of(store, claim.key).owner == claim.owner
+        assert [holder.key for holder in store.leases()] == [claim.key]
 
     def test_many_leases_get_one_answer_each_in_order(self, store: Store) -> None:
         claims = [claim_of(f"order:{number}") for number in range(250)]
