@@ -50,13 +50,16 @@ class LazyCommands(click.Group):
 @place_options(envvar="FENCE_CLI_URL")
 @click.pass_context
 @handle_preload_options
-def fence(_ctx: click.Context, **_preload: Any) -> None:
+def fence(ctx: click.Context, **_preload: Any) -> None:
     """
     Look at leases and dead letters, and set stuck ones free.
 
     Works on the project given by `celery -A`; or, without any project, on the
     lease store given by --url.
     """
+    # Before Celery 5.7 a plug-in has to take the project's preload options itself: hence the decorator.
+    if ctx.obj.no_color:
+        ctx.color = False
 
 
 __all__ = ["fence"]

@@ -46,7 +46,7 @@ def listing_of(holders: Sequence[Holder], now: float) -> Listing:
         columns=COLUMNS,
         rows=[_row(holder, now) for holder in holders],
         short=("KEY", "HELD FOR", "TTL LEFT", "TOKEN", "HOST"),
-        rest=("{TASK}[{TASK ID}], since {SINCE}, pid {PID}",),
+        below=[_rest(holder, now) for holder in holders],
     )
 
 
@@ -69,7 +69,7 @@ def lines_about(holder: Holder, now: float) -> list[str]:
         f"  holder     {name_of(holder)}{retries}",
         f"  where      {printable(facts.host) or 'unknown'}" + (f", pid {facts.pid}" if facts.pid else ""),
         f"  since      {since}",
-        f"  last beat  {duration(holder.beat_age)} ago",
+        f"  last beat  {duration(holder.beat_age)} ago" if holder.since else "  last beat  unknown",
         f"  TTL left   {ttl_left(holder)}",
         f"  token      {holder.token}",
         f"  owner      {printable(holder.owner) or 'none'}",
@@ -89,14 +89,24 @@ def _state(holder: Holder) -> str:
 
 def _row(holder: Holder, now: float) -> tuple[str, ...]:
     facts = holder.facts
+    held, since = "-", "-"
+    if holder.since:
+        held, since = duration(held_for(holder, now)), moment(holder.since, now)
     return (
         holder.key,
         facts.task_name or "-",
-        "closed" if holder.closed else duration(held_for(holder, now)),
+        "closed" if holder.closed else held,
         ttl_left(holder),
-        moment(holder.since, now) if holder.since else "-",
+        since,
         facts.host or "-",
         str(facts.pid or "-"),
         facts.task_id or "-",
         str(holder.token),
     )
+
+
+def _rest(holder: Holder, now: float) -> str:
+    """What of a lease isn't in the short columns."""
+    since = f"since {moment(holder.since, now)}" if holder.since else ""
+    pid = f"pid {holder.facts.pid}" if holder.facts.pid else ""
+    return ", ".join(filter(None, (name_of(holder), since, pid)))

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=FenceCommand)
-@click.option("--match", metavar="TEXT", default="", help="Only where key, task, task id or host contains TEXT.")
+@click.option(
+    "--match", metavar="TEXT", default="", help="Only where key, task, task id or host contains TEXT."
+)
 @json_option
 @place_options()
 @click.pass_context
@@ -52,4 +54,4 @@ def _matches(holder: Holder, text: str) -> bool:
 
 def _nothing(where: Place, match: str) -> str:
     about = f" that matches {match!r}" if match else ""
-    return f"No lease{about} in {where.store.description}: nobody holds anything there under the prefix {where.prefix!r}."
+    return f"No lease{about} in {where.store.description} under the prefix {where.prefix!r}: nothing is held."

@@ -110,8 +110,8 @@ def _address(ctx: click.Context) -> dict[str, Any]:
     try:
         found = settings.url
     except ConfigError as error:
-        advice = "Name the project with celery -A proj fence ..., or the store with --url redis://..."
-        raise ConfigError(f"{error} On the command line: {advice}") from error
+        advice = "On the command line, name the project (celery -A proj fence ...) or the store (--url redis://...)."
+        raise ConfigError(f"{error} {advice}") from error
     return {
         "url": found,
         "prefix": prefix or settings.prefix,

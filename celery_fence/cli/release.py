@@ -53,9 +53,11 @@ def _ask(key: str, holder: Holder | None) -> None:
     """Go on if a person says so; everything is printed beside the output, which may be JSON."""
     shown = printable(key)
     if holder is None:
-        click.echo(f"{shown} looks free; its lease may have vanished while its holder works on.", err=True)
+        click.echo(
+            f"The key {shown!r} looks free; its lease may have vanished while its holder works on.", err=True
+        )
     else:
-        click.echo("\n".join([f"{shown} is held:", *lines_about(holder, time.time())]), err=True)
+        click.echo("\n".join([f"The key {shown!r} is held:", *lines_about(holder, time.time())]), err=True)
     click.confirm("End this lease and fence its holder off?", abort=True, err=True)
 
 
@@ -72,8 +74,8 @@ def _refuse(where: Place, key: str, holder: Holder, *, as_json: bool) -> None:
     if as_json:
         print_json(_document(where, key, holder, "held_by_another"))
     raise Refused(
-        f"Nothing was released: {printable(key)} belongs to another owner by now, {name_of(holder)}, owner "
-        f"{printable(holder.owner)}, token {holder.token}. If that is the one to end, give --owner its id."
+        f"Nothing was released: the key {printable(key)!r} belongs to another owner by now, "
+        f"{_in_full(holder)}. If that is the one to end, give --owner its id."
     )
 
 
@@ -83,12 +85,16 @@ def _say(where: Place, key: str, holder: Holder | None, outcome: str, *, as_json
         return
     shown = printable(key)
     if outcome == "already_free":
-        click.echo(f"{shown} is free already: nothing was changed.")
+        click.echo(f"The key {shown!r} is free already: nothing was changed.")
     elif holder is None:
-        click.echo(f"{shown} was free already. Should its old holder still work on, it is fenced off now.")
+        click.echo(
+            f"The key {shown!r} was free already. Should its old holder still work on, it is fenced off now."
+        )
     else:
-        click.echo(f"Released {shown}: {name_of(holder)} (token {holder.token}) is fenced off.")
-        click.echo("It hears of it at its next beat. The next token is higher, so guarded writes refuse the old one.")
+        click.echo(f"Released {shown!r}: {name_of(holder)} (token {holder.token}) is fenced off.")
+        click.echo(
+            "It hears of it at its next beat. The next token is higher, so guarded writes refuse the old one."
+        )
 
 
 def _document(where: Place, key: str, holder: Holder | None, outcome: str) -> dict[str, Any]:
@@ -108,17 +114,20 @@ def _write_audit_line(where: Place, key: str, holder: Holder | None, owner: str 
         "task_id": facts.task_id if facts else None,
         "task_name": facts.task_name if facts else None,
     }
-    who = f"{_user()} on {socket.gethostname()}"
-    whom = f"{name_of(holder)}, owner {holder.owner}, token {holder.token}" if holder else f"owner {owner}, already gone"
     logger.warning(
         "%s: %s force-released %r in %s; fenced off: %s",
         iso(time.time()),
-        who,
+        f"{_user()} on {socket.gethostname()}",
         key,
         where.store.description,
-        whom,
+        _in_full(holder) if holder else f"owner {owner}, already gone",
         extra=extras,
     )
+
+
+def _in_full(holder: Holder) -> str:
+    owner = f", owner {printable(holder.owner)}" if holder.facts.task_name else ""
+    return f"{name_of(holder)}{owner}, token {holder.token}"
 
 
 def _user() -> str:

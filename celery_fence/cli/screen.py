@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 import click
 
@@ -27,13 +28,13 @@ class Listing:
     """
     *rows* under the names of *columns*.
 
-    On a narrow screen a row is the columns *short*, and *rest* of it below them.
+    On a narrow screen a row is the columns *short*, and its own text of *below* under them.
     """
 
     columns: Sequence[str]
     rows: Sequence[Row]
     short: Sequence[str]
-    rest: Sequence[str]
+    below: Sequence[str]
 
     def show(self) -> None:
         """Print it in the way that suits the screen."""
@@ -41,22 +42,20 @@ class Listing:
         width = screen_width()
         if width is None:
             _show_plain(self.columns, rows)
-        elif _width_of(self.columns, rows) <= width:
+        elif _width_of([self.columns, *rows]) <= width:
             _show_table(self.columns, rows, width)
         else:
-            self._show_in_two_lines(rows)
+            self._show_in_two_lines(rows, width)
 
-    def _show_in_two_lines(self, rows: Sequence[Row]) -> None:
+    def _show_in_two_lines(self, rows: Sequence[Row], width: int) -> None:
         places = [self.columns.index(name) for name in self.short]
-        lines = _aligned([self.short, *([row[place] for place in places] for row in rows)])
-        click.secho(lines[0], bold=True)
-        for line, row in zip(lines[1:], rows, strict=True):
+        short = [self.short, *([row[place] for place in places] for row in rows)]
+        header, *lines = _fitted(short, width)
+        click.secho(header, bold=True)
+        for line, text in zip(lines, self.below, strict=True):
             click.echo(line)
-            click.secho(GAP + self._below(row), dim=True)
-
-    def _below(self, row: Row) -> str:
-        named = dict(zip(self.columns, row, strict=True))
-        return " ".join(text.format_map(named) for text in self.rest)
+            for part in wrap(printable(text), width, initial_indent=GAP, subsequent_indent=GAP):
+                click.secho(part, dim=True)
 
 
 def screen_width() -> int | None:
@@ -93,8 +92,19 @@ def _aligned(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _width_of(columns: Row, rows: Sequence[Row]) -> int:
-    widths = _widths([columns, *rows])
+def _fitted(rows: Sequence[Row], width: int) -> list[str]:
+    """As `_aligned`, but a first cell that would make the rows wider than *width* has a line of its own."""
+    most = max(width - _width_of([row[1:] for row in rows]), len(rows[0][0]))
+    cut = [(row[0] if len(row[0]) <= most else "", *row[1:]) for row in rows]
+    return [
+        line if cell[0] == row[0] else f"{row[0]}\n{line}"
+        for row, cell, line in zip(rows, cut, _aligned(cut), strict=True)
+    ]
+
+
+def _width_of(rows: Sequence[Row]) -> int:
+    """With a gap behind each column."""
+    widths = _widths(rows)
     return sum(widths) + len(GAP) * len(widths)
 
 

@@ -70,13 +70,11 @@ def _document(key: str, holder: Holder | None, history: History, now: float) -> 
     }
 
 
-def _sentences(
-    where: Place, key: str, holder: Holder | None, history: History, now: float
-) -> Iterator[str]:
+def _sentences(where: Place, key: str, holder: Holder | None, history: History, now: float) -> Iterator[str]:
     if holder is None:
         yield from _about_free(where, key, history, now)
         return
-    shown = printable(key)
+    shown = f"The key '{printable(key)}'"
     if holder.ttl_left is None:
         yield f"{shown} is taken by a lease that never expires (NO-TTL)."
         yield "celery-fence makes no such leases; it was made by hand, or by another program under our names."
@@ -87,14 +85,15 @@ def _sentences(
         yield f"{shown} is held by {name_of(holder)}."
         yield _about_beat(holder, holder.ttl_left)
     yield from _about_before(holder, history, now)
-    yield f"To end it and fence its holder off: fence release {quote(shown)} --owner {quote(printable(holder.owner))}"
+    command = f"fence release {quote(printable(key))} --owner {quote(printable(holder.owner))}"
+    yield f"To end it and fence its holder off: {command}"
 
 
 def _about_beat(holder: Holder, left: float) -> str:
     """Whether the holder is alive, as far as its beats tell; the TTL is what is left plus what has passed."""
     beat, ttl = duration(holder.beat_age), duration(left + holder.beat_age)
     if holder.beat_age < OVERDUE * (left + holder.beat_age):
-        return f"Its holder is alive: the last beat came {beat} ago, and {ttl} may pass without one."
+        return f"Its holder seems to be alive: the last beat came {beat} ago, and {ttl} may pass without one."
     return (
         f"Its holder may be dead, frozen or cut off: no beat for {beat} of the {ttl} that may pass without one. "
         f"If none comes, the key is free in {duration(left)}."
@@ -113,7 +112,7 @@ def _about_before(holder: Holder, history: History, now: float) -> Iterator[str]
 
 
 def _about_free(where: Place, key: str, history: History, now: float) -> Iterator[str]:
-    shown = printable(key)
+    shown = f"The key '{printable(key)}'"
     if not history.token:
         yield f"{shown} is free, and {where.store.description} knows nothing of it under the prefix {where.prefix!r}."
         yield "It was never used there, or not within fence_counter_retention, or it is spelled differently."

@@ -38,10 +38,10 @@ def duration(seconds: float) -> str:
     if whole < MINUTE:
         return f"{whole} s"
     if whole < HOUR:
-        return f"{whole // MINUTE} min {whole % MINUTE} s"
+        return _two(whole // MINUTE, "min", whole % MINUTE, "s")
     if whole < DAY:
-        return f"{whole // HOUR} h {whole % HOUR // MINUTE} min"
-    return f"{whole // DAY} d {whole % DAY // HOUR} h"
+        return _two(whole // HOUR, "h", whole % HOUR // MINUTE, "min")
+    return _two(whole // DAY, "d", whole % DAY // HOUR, "h")
 
 
 def printable(text: str) -> str:
@@ -51,9 +51,13 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else _written_out(each) for each in text)
 
 
-def plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str, nouns: str = "") -> str:
     """``1 lease``, ``2 leases``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun}" if count == 1 else f"{count} {nouns or noun + 's'}"
+
+
+def _two(large: int, unit: str, small: int, smaller_unit: str) -> str:
+    return f"{large} {unit} {small} {smaller_unit}" if small else f"{large} {unit}"
 
 
 def _written_out(character: str) -> str:

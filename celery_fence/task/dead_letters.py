@@ -3,6 +3,7 @@ Giving a message up without losing it.
 
 A dead letter is the message itself, in a queue that no worker consumes, with a
 header ``fence_dead`` that says why. `replay` sends it back to where it came from.
+`celery_fence.task.letters` looks into the queue.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from celery_fence.errors import DeadLettered
 from celery_fence.locking import events
+from celery_fence.task import given as rules
+from celery_fence.task.given import Given
 from celery_fence.task.install import runtime
+from celery_fence.task.letters import COUNTS_OF_RABBITMQ, DEAD, Letter, go_through
 from celery_fence.task.notes import HEADER, RUN, Notes, Route, same_delivery, stamp_delivery, wall_clock
 from celery_fence.task.publish import PATIENCE, X_DEATH, Publisher, route_of, send_again
 from celery_fence.task.settings import FenceSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from kombu import Queue
 
     from celery_fence.locking.policies import GiveUp
@@ -28,8 +34,6 @@ if TYPE_CHECKING:
     from celery_fence.task.run import Run
 
 logger = logging.getLogger(__name__)
-
-DEAD = "fence_dead"
 
 
 def dead_letter(run: Run, decision: GiveUp, count: Count, holder: Holder | None) -> DeadLettered:
@@ -67,13 +71,19 @@ def dead_letter(run: Run, decision: GiveUp, count: Count, holder: Holder | None)
             count.waited(wall_clock()),
         )
     )
+    elsewhere = "" if name == run.options.settings.dead_letter_queue else f" --queue {name}"
     return DeadLettered(
-        f"Gave up on {run.key!r} ({decision.reason}) after {count.total + 1} tries; the message lies in the queue "
-        f"{name!r}. Replay it with celery_fence.task.dead_letters.replay(app) once the key is free.",
+        f"Gave up on {run.key!r} ({decision.reason}) after {_tries(count)}; the message lies in the queue "
+        f"{name!r}. Once the key is free, send it back: "
+        f"celery -A <app> fence dead-letters replay --id {run.task_id}{elsewhere}",
         key=run.key,
         reason=decision.reason,
         queue=name,
     )
+
+
+def _tries(count: Count) -> str:
+    return f"{count.total + 1} {'tries' if count.total else 'try'}"
 
 
 def dead_letter_queue(app: Any, name: str) -> Queue:
@@ -82,37 +92,99 @@ def dead_letter_queue(app: Any, name: str) -> Queue:
     return queues[name] if name in queues else queues.new_missing(name)
 
 
-def replay(app: Any, *, queue: str | None = None, limit: int | None = None) -> int:
+def letters(app: Any, *, queue: str | None = None) -> list[Letter]:
     """
-    Send dead letters back to the queues they came from; returns how many.
-
-    Each keeps its id, arguments and headers, starts with a fresh wait, and is a new
-    delivery. A member of a chord leaves it: the chord was told of the failure. A
-    letter is taken off the queue only once the broker has confirmed its replay, so
-    a crash in between replays it twice and never loses it.
+    The dead letters that lie in *queue*, the oldest first; they stay there, in their order.
 
     Raises:
+        ConfigError: there is no queue of the name *queue*.
         kombu.exceptions.OperationalError: the broker can't be reached.
 
     """
-    done = 0
-    source = dead_letter_queue(app, queue or FenceSettings.of(app).dead_letter_queue)
-    with app.connection_for_read() as connection:
-        bound = source.bind(connection.default_channel)
-        bound.declare()
-        waiting = bound.queue_declare(passive=True).message_count if limit is None else limit
-        while done < waiting:
-            letter = bound.get(no_ack=False, accept=app.conf.accept_content)
-            if letter is None:
-                break
-            _send_back(app, letter)
-            letter.ack()
-            done += 1
-    return done
+    found: list[Letter] = []
+
+    def look(_message: Any, letter: Letter) -> bool:
+        found.append(letter)
+        return False
+
+    _go_through(app, queue, look)
+    return found
+
+
+def replay(
+    app: Any, *, queue: str | None = None, limit: int | None = None, ids: Collection[str] | None = None
+) -> int:
+    """
+    Send dead letters back to the queues they came from; returns how many.
+
+    The oldest *limit* of them, or those of the task ids *ids*, or all. Each keeps
+    its id, arguments and headers, starts with a fresh wait, and is a new delivery.
+    A member of a chord leaves it: the chord was told of the failure. A letter is
+    taken off the queue only once the broker has confirmed its replay, so a crash in
+    between replays it twice and never loses it.
+
+    Raises:
+        ConfigError: there is no queue of the name *queue*.
+        kombu.exceptions.OperationalError: the broker can't be reached.
+
+    """
+    return len(replay_letters(app, queue=queue, limit=limit, ids=ids))
+
+
+def replay_letters(
+    app: Any, *, queue: str | None = None, limit: int | None = None, ids: Collection[str] | None = None
+) -> list[Letter]:
+    """As `replay`; returns the letters that were sent."""
+
+    def send(message: Any, letter: Letter) -> bool:
+        if ids is not None and letter.id not in ids:
+            return False
+        if not letter.queue:
+            logger.warning("The dead letter %s stays: it doesn't say which queue it came from.", letter.id)
+            return False
+        _send_back(app, message)
+        return True
+
+    return _go_through(app, queue, send, ids=ids, limit=limit)
+
+
+def purge_letters(
+    app: Any, *, queue: str | None = None, limit: int | None = None, ids: Collection[str] | None = None
+) -> list[Letter]:
+    """
+    Delete dead letters for good, chosen as by `replay`; returns them.
+
+    Raises:
+        ConfigError: there is no queue of the name *queue*.
+        kombu.exceptions.OperationalError: the broker can't be reached.
+
+    """
+    return _go_through(app, queue, lambda _, letter: ids is None or letter.id in ids, ids=ids, limit=limit)
+
+
+def _go_through(
+    app: Any,
+    queue: str | None,
+    done_with: Callable[[Any, Letter], bool],
+    *,
+    ids: Collection[str] | None = None,
+    limit: int | None = None,
+) -> list[Letter]:
+    """`go_through`, for a *queue* that must exist if it isn't the usual one: a misspelt name isn't just empty."""
+    if isinstance(ids, str):
+        raise Given("ids", ids).wrong("a collection of task ids", f" Write [{ids!r}].")
+    usual = FenceSettings.of(app).dead_letter_queue
+    name = usual if queue is None else rules.text(Given("queue", queue), must="the name of a queue")
+    most = None if limit is None else rules.count(Given("limit", limit))
+    return go_through(app, dead_letter_queue(app, name), done_with, most=most, must_exist=name != usual)
 
 
 def _send_back(app: Any, letter: Any) -> None:
-    headers = {name: value for name, value in letter.headers.items() if not X_DEATH.match(name)}
+    headers = {
+        name: value
+        for name, value in letter.headers.items()
+        if not X_DEATH.match(name) and name not in COUNTS_OF_RABBITMQ
+    }
     dead = headers.pop(DEAD, None) or {}
     headers.pop(RUN, None)
     route = Route(**(dead.get("route") or {}))

@@ -9,25 +9,31 @@ once, Redis after the visibility timeout).
 
 from __future__ import annotations
 
-import logging
+import itertools
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kombu.exceptions import OperationalError
+
+from celery_fence.errors import ConfigError
 from celery_fence.task.publish import PATIENCE, Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from kombu import Queue
-
-logger = logging.getLogger(__name__)
+    from kombu import Connection, Queue
 
 DEAD = "fence_dead"
 """The header that says why a message was given up."""
 
 LOOKS = 3
 """RabbitMQ drops a message of a quorum queue that came back too often (20 times in its version 4)."""
+
+NOT_FOUND = "404"
+
+PATIENCE_WITH_REDIS = {"socket_timeout": 3.0, "socket_connect_timeout": 3.0}
+"""In seconds; without them kombu waits for a frozen server for ever."""
 
 COUNTS_OF_RABBITMQ = ("x-delivery-count", "x-acquired-count")
 
@@ -78,58 +84,84 @@ class Letter:
 
 
 def go_through(
-    app: Any, source: Queue, done_with: Callable[[Any, Letter], bool], *, most: int | None = None
+    app: Any,
+    source: Queue,
+    done_with: Callable[[Any, Letter], bool],
+    *,
+    most: int | None = None,
+    must_exist: bool = False,
 ) -> list[Letter]:
     """
-    Show each message that lies in *source* now to *done_with*, the oldest first, at most *most*.
+    Show each message that lies in *source* to *done_with*, the oldest first, at most *most*.
 
     What it answers True for is acknowledged and returned. The others go back in
-    order, also when something fails on the way. Messages that arrive meanwhile
-    aren't looked at. A queue that doesn't exist is empty, and isn't made.
+    order, also when something fails on the way. Ends at a letter that came back
+    meanwhile. A queue that doesn't exist is empty, and isn't made; where it
+    *must_exist* that is an error, except on Redis, where an empty queue is none.
 
     Raises:
+        ConfigError: the queue must exist, and doesn't.
         kombu.exceptions.OperationalError: the broker can't be reached.
 
     """
     done: list[Letter] = []
-    with _channel(app) as channel:
-        bound = source.bind(channel)
-        waiting = _waiting(bound)
-        with _giving_back(app, source) as kept:
-            for _ in range(waiting if most is None else min(most, waiting)):
-                message = bound.get(no_ack=False, accept=app.conf.accept_content)
-                if message is None:
-                    break
-                kept.append(message)
-                letter = Letter.of(message)
-                if done_with(message, letter):
-                    message.ack()
-                    kept.pop()
-                    done.append(letter)
+    finished: set[str] = set()
+    if must_exist:
+        _check_existence(app, source)
+    with _connection(app) as connection, connection.channel() as channel, _giving_back(app, source) as kept:
+        for message in _messages(connection, source.bind(channel), app.conf.accept_content, most):
+            kept.append(message)
+            letter = Letter.of(message)
+            if letter.id in finished:
+                break
+            if done_with(message, letter):
+                message.ack()
+                kept.pop()
+                done.append(letter)
+                finished.add(letter.id)
     return done
 
 
+def _messages(connection: Connection, bound: Queue, accept: Any, most: int | None) -> Iterator[Any]:
+    """The messages of the queue, unacknowledged, until it is empty: its length would be out of date on RabbitMQ."""
+    for _ in itertools.count() if most is None else range(most):
+        try:
+            message = bound.get(no_ack=False, accept=accept)
+        except connection.channel_errors as error:
+            if str(getattr(error, "reply_code", "")) != NOT_FOUND:
+                raise
+            return  # there is no such queue
+        if message is None:
+            return
+        yield message
+
+
+def _check_existence(app: Any, source: Queue) -> None:
+    """Ask the broker for the queue, without making it."""
+    if Publisher.of(app).driver == "redis":
+        return
+    with _connection(app) as connection:
+        try:
+            source.bind(connection.default_channel).queue_declare(passive=True)
+        except connection.channel_errors as error:
+            if str(getattr(error, "reply_code", "")) != NOT_FOUND:
+                raise
+            raise ConfigError(
+                f"There is no queue {source.name!r} on the broker. Dead letters lie in the queue that the setting "
+                "fence_dead_letter_queue names, or a DeadLetter(queue=...) among the policies."
+            ) from error
+
+
 @contextmanager
-def _channel(app: Any) -> Iterator[Any]:
-    """A channel to the broker; gives up after a few seconds where kombu would try for ever."""
-    options = {"socket_timeout": 10.0} if Publisher.of(app).driver == "redis" else {}
+def _connection(app: Any) -> Iterator[Connection]:
+    """A connection to the broker that gives up after a few seconds, where kombu's own would try for ever."""
+    options = PATIENCE_WITH_REDIS if Publisher.of(app).driver == "redis" else {}
     with app.connection_for_read(transport_options=options) as connection:
-        connection.ensure_connection(max_retries=1, interval_start=0.2)
-        with connection.channel() as channel:
-            yield channel
-
-
-def _waiting(bound: Any) -> int:
-    """How many messages lie in the queue; 0 where there is no such queue."""
-    client = bound.channel.connection.client
-    try:
-        with client.channel() as channel:  # RabbitMQ closes the channel that asks for a missing queue
-            return int(bound.bind(channel).queue_declare(passive=True).message_count)
-    except client.channel_errors as error:
-        if getattr(error, "reply_code", None) not in (404, "404"):
-            raise
-        logger.debug("There is no queue %r: %s", bound.name, error)
-        return 0
+        try:
+            connection.ensure_connection(max_retries=2, interval_start=0.2)
+            yield connection
+        except (*connection.connection_errors, *connection.channel_errors) as error:
+            raise OperationalError(str(error)) from error
 
 
 @contextmanager
@@ -171,8 +203,3 @@ def _text(value: object) -> str:
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-def by_id(ids: Mapping[str, Any] | frozenset[str]) -> Callable[[Letter], bool]:
-    """Whether a letter is one of *ids*."""
-    return lambda letter: letter.id in ids

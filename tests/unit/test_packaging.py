@@ -28,8 +28,10 @@ def test_pyproject_holds_only_what_pip_needs():
     assert list(tomllib.loads((ROOT / "pyproject.toml").read_text())) == ["build-system"]
 
 
-def test_the_core_needs_celery_kombu_and_redis_only(setup_cfg):
-    assert setup_cfg["options"]["install_requires"].split() == ["celery>=5.5", "kombu", "redis>=5"]
+def test_the_core_needs_celery_kombu_and_redis_only_in_versions_that_fit_each_other(setup_cfg):
+    needs = setup_cfg["options"]["install_requires"].split()
+
+    assert needs == ["celery[redis]>=5.5", "kombu[redis]", "redis>=5"]
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
@@ -62,6 +64,14 @@ def test_the_wheel_holds_every_module_script_and_type_marker(wheel):
     wanted = [path for path in files_below(ROOT / "celery_fence") if path.suffix in {".py", ".lua", ".typed"}]
 
     assert {str(path.relative_to(ROOT)) for path in wanted} <= set(wheel.namelist())
+
+
+def test_the_wheel_tells_celery_of_the_fence_command(wheel):
+    (name,) = [name for name in wheel.namelist() if name.endswith("/entry_points.txt")]
+    parser = configparser.ConfigParser()
+    parser.read_string(wheel.read(name).decode())
+
+    assert dict(parser["celery.commands"]) == {"fence": "celery_fence.cli:fence"}
 
 
 def test_the_wheel_holds_nothing_but_the_package(wheel):
