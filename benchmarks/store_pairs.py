@@ -17,11 +17,10 @@ import statistics
 import time
 import uuid
 from collections.abc import Callable
-from itertools import count
 
 import redis
 
-from celery_fence.locking.store import Claim, Facts, Renewal
+from celery_fence.locking.store import Claim, Facts, Granted, Renewal, Store
 from celery_fence.stores import from_url
 from celery_fence.testing.servers import embedded_server
 
@@ -66,9 +65,16 @@ def store(url: str) -> Callable[[], None]:
 
     def pair() -> None:
         claim = Claim("tenant:42:sync", uuid.uuid4().hex, 60.0, FACTS)
-        leases.release(claim, leases.acquire(claim).token)
+        leases.release(claim, granted(leases, claim).token)
 
     return pair
+
+
+def granted(leases: Store, claim: Claim) -> Granted:
+    answer = leases.acquire(claim)
+    if not isinstance(answer, Granted):
+        raise TypeError(answer)
+    return answer
 
 
 def take_turns(
@@ -83,11 +89,12 @@ def take_turns(
 
 def rate(pair: Callable[[], None], seconds: float) -> float:
     started = time.perf_counter()
-    for number in count(1):
+    pairs, elapsed = 0, 0.0
+    while elapsed < seconds:
         pair()
-        if (elapsed := time.perf_counter() - started) >= seconds:
-            return number / elapsed
-    raise AssertionError
+        pairs += 1
+        elapsed = time.perf_counter() - started
+    return pairs / elapsed
 
 
 def report(rates: dict[str, list[float]]) -> None:
@@ -102,9 +109,8 @@ def report(rates: dict[str, list[float]]) -> None:
 def renewal_time(url: str) -> float:
     leases = from_url(url)
     claims = [Claim(f"renewal:{number}", "owner", 60.0, FACTS) for number in range(100)]
-    wishes = [
-        Renewal(claim, grant.token, grant.since) for claim in claims if (grant := leases.acquire(claim))
-    ]
+    grants = [granted(leases, claim) for claim in claims]
+    wishes = [Renewal(c, grant.token, grant.since) for c, grant in zip(claims, grants, strict=True)]
     times = []
     for _ in range(50):
         started = time.perf_counter()

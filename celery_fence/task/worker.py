@@ -1,28 +1,36 @@
-"""What a worker does for celery-fence when it starts: check, and refuse to start half-configured."""
+"""What a worker does for celery-fence: check before it starts, and free what its dead pool processes held."""
 
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 from celery import bootsteps
+from celery.signals import worker_shutdown
 
 from celery_fence.errors import ConfigError, StoreUnavailable
 from celery_fence.task.checks import check_app
+from celery_fence.task.deaths import watch_deaths
 from celery_fence.task.install import runtime
 from celery_fence.task.settings import FenceSettings
 
 logger = logging.getLogger(__name__)
 
 
-class FenceStep(bootsteps.Step):
+LAST_RELEASES = 2.0
+"""Seconds an ending worker waits for the release of what its killed pool processes held."""
+
+
+class FenceStep(bootsteps.StartStopStep):
     """
     Checks the app's settings, its fenced tasks and the store before the pool starts.
 
-    Raises `ConfigError` or `StoreUnavailable`, with which the worker ends.
+    Raises `ConfigError` or `StoreUnavailable`, with which the worker ends. Once the
+    pool has started, its processes are watched.
     """
 
-    requires = ("celery.worker.components:Timer",)
+    requires = ("celery.worker.components:Pool",)
 
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
@@ -32,8 +40,31 @@ class FenceStep(bootsteps.Step):
             if finding.level == "warning":
                 logger.warning(finding.text)
         if errors:
-            raise ConfigError("celery-fence can't start this worker: " + " | ".join(errors))
+            raise ConfigError("\n".join(("celery-fence can't start this worker:", *errors)))
         _reach_store(parent.app)
+
+    def start(self, parent: Any) -> None:
+        """Watch the pool's processes, until the last of them has gone."""
+        deaths = watch_deaths(parent.app, parent.pool)
+        if deaths is None:
+            return
+
+        def bury_the_last(**_: Any) -> None:
+            deaths.buried(pid for pid in deaths.busy if _lives(pid))
+            deaths.finish(LAST_RELEASES)
+
+        worker_shutdown.connect(bury_the_last, sender=parent, weak=False)
+
+    def stop(self, parent: Any) -> None:
+        """Nothing: the pool ends later than this step, and its processes are watched to the end."""
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _processes(worker: Any, autoscale: Any) -> int:

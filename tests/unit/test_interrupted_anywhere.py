@@ -35,6 +35,9 @@ OURS = {
         "task/fenced.py",
         "task/run.py",
         "task/interrupt.py",
+        "task/stopping/__init__.py",
+        "task/stopping/signals.py",
+        "task/stopping/signals.py",
     )
 }
 

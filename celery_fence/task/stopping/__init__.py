@@ -6,8 +6,7 @@ fencing token is what keeps its writes out; but most bodies can be interrupted:
 
 * `signals`: in a process's main thread (prefork, solo) a signal;
 * `threads`: in any other thread (the threads pool) an asynchronous exception;
-* `greenlets`: under gevent a callback of the hub, under eventlet a green listener
-  on a pipe; both throw into the body's greenlet.
+* `greenlets`: under gevent and eventlet a throw from the hub.
 
 Two promises are the same everywhere. A strike lands within the guarded body or
 nowhere, never in Celery's code: whether the body is still open is looked up in the same
@@ -16,10 +15,10 @@ step that strikes. And a body is struck once at most.
 
 from __future__ import annotations
 
-import sys
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from celery_fence.locking.green import hub_here
 from celery_fence.task.stopping import greenlets, signals, threads
 
 if TYPE_CHECKING:
@@ -51,18 +50,9 @@ class Stopper(Protocol):
 
 def stopper_here() -> Stopper | None:
     """What can stop the code that runs here, or None on a system where nothing can."""
-    current = _greenlet_here()
-    if current is not None:
-        kind = greenlets.kind_of(current)
-        if kind is not None:
-            return kind(current)
+    hub = hub_here()
+    if hub is not None:
+        return greenlets.InGreenlet(hub)
     if threading.current_thread() is threading.main_thread():
         return signals.BySignal() if signals.INTERRUPT is not None else None
     return threads.ByException() if threads.POSSIBLE else None
-
-
-def _greenlet_here() -> Any:
-    """The running greenlet, or None in a thread's own main line, which a hub never switches."""
-    module = sys.modules.get("greenlet")
-    current = None if module is None else module.getcurrent()
-    return None if current is None or current.parent is None else current

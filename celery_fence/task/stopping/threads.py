@@ -6,9 +6,11 @@ C (a sleep, a socket, a driver) is stopped when it returns. It may come late: ra
 open body and delivered when that one has just ended. Told as a timeline, with the lock:
 
     heartbeat  takes the lock, sees that the body is open, sets the exception, lets go
-    body       ends, takes the lock, closes, and clears an exception that is still pending
+    body       ends, takes the lock, closes; an exception that was set arrives before `close` returns
 
-so after `close` none is left, and one that strikes within `close` is caught by its caller.
+so after `close` none is pending, and one that arrives within it is caught by its caller.
+(Taking it back by setting NULL would do the same, but leaves CPython 3.11 looking for an
+exception at every call for the rest of the process's life.)
 """
 
 from __future__ import annotations
@@ -43,11 +45,10 @@ class ByException:
             self._open = True
 
     def close(self) -> None:
-        """As `Stopper.close`: takes back an exception that didn't arrive."""
+        """As `Stopper.close`; an exception that was set and hasn't arrived is raised here."""
         with self._lock:
             self._open = False
-            if self._struck:
-                _set_exception(ctypes.c_ulong(self._thread), None)
+        # Python looks for one after each call into C, the release of the lock being the last.
 
     def strike(self, lease: Lease) -> None:
         """As `Stopper.strike`."""
@@ -71,11 +72,10 @@ def loss_class(lease: Lease) -> type[Struck]:
     processes as a plain `LeaseLost`.
     """
     loss = lease.loss()
-    facts = {"key": loss.key, "token": loss.token, "reason": loss.reason}
 
     class Lost(Struck):
         def __init__(self) -> None:
-            super().__init__(*loss.args, **facts)
+            super().__init__(str(loss), key=loss.key, token=loss.token, reason=loss.reason)
 
         def __reduce__(self) -> Any:
             return loss.__reduce__()
