@@ -11,7 +11,10 @@ PYTHON := $(shell for python in python3.14 python3.13 python3.12 python3.11 pyth
 	if $$python -c '$(FITS)' >/dev/null 2>&1; then echo $$python; break; fi; done)
 endif
 
-LAYERS := tests/unit tests/contract tests/property tests/integration tests/test_readme.py
+# They wait more than they compute, so more of them than cores run side by side.
+JOBS ?= 3
+
+TESTS ?= tests/unit tests/contract tests/property tests/integration tests/test_readme.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format clean
@@ -21,13 +24,15 @@ help: ## Show this list
 	@echo
 	@echo '  VENV=dir    the virtual environment, made when needed (now: $(VENV))'
 	@echo '  PYTHON=exe  the Python to make it with, 3.11 or later (now: $(if $(PYTHON),$(PYTHON),none found))'
+	@echo '  TESTS=...   only these tests, as in: make test TESTS=tests/unit/test_keys.py'
+	@echo '  JOBS=n      how many tests run side by side (now: $(JOBS))'
 	@echo '  ARGS=...    more arguments for pytest, as in: make test ARGS="-k chord -x"'
 
-demo: $(VENV)/.ready-for-demo ## See duplicate work fenced off, with real workers (about a minute)
+demo: $(VENV)/.ready-for-demo ## See duplicate work fenced off, with real workers (about half a minute)
 	@PYTHONUNBUFFERED=1 $(BIN)/python -m example_app.demo
 
 test: $(VENV)/.ready-for-dev ## Run the tests; what needs a service that isn't there is skipped, and says so
-	$(BIN)/python -m pytest $(LAYERS) --durations=15 $(ARGS)
+	$(BIN)/python -m pytest $(TESTS) -n $(JOBS) --dist loadfile --durations=15 $(ARGS)
 
 check: $(VENV)/.ready-for-dev ## Lint, formatting, types and the import rings
 	$(BIN)/ruff check .

@@ -24,7 +24,9 @@ lease_missed = Signal(
 )
 lease_renewed = Signal(name="lease_renewed", providing_args={"key", "lease", "lag", "reinstated"})
 lease_lost = Signal(name="lease_lost", providing_args={"key", "lease", "reason"})
-lease_released = Signal(name="lease_released", providing_args={"key", "lease", "outcome", "held_for", "error"})
+lease_released = Signal(
+    name="lease_released", providing_args={"key", "lease", "outcome", "held_for", "error"}
+)
 task_skipped = Signal(name="task_skipped", providing_args={"key", "holder", "task_id", "record"})
 task_dead_lettered = Signal(
     name="task_dead_lettered",

@@ -108,9 +108,14 @@ class DeadLetteredMessage(Event):
 
 @dataclass(frozen=True, slots=True)
 class PutOff(Event):
-    """A copy of a running message, or a retry that overtook its predecessor, was put off for *delay* seconds."""
+    """
+    A copy was put off for *delay* seconds.
 
-    holder: Holder
+    Its message is running (*holder*), has ended and may still be in its epilogue (no
+    holder), or it is a retry that overtook its predecessor.
+    """
+
+    holder: Holder | None
     task_id: str
     delay: float
 

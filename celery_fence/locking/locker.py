@@ -7,16 +7,18 @@ is known before the store is asked, so the lease can be given back by owner.
 
 from __future__ import annotations
 
+import functools
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from celery_fence.errors import StoreUnavailable
 from celery_fence.locking import events
 from celery_fence.locking.clock import steady_clock
+from celery_fence.locking.green import teller_here
 from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.lease import Lease
-from celery_fence.locking.store import Ended, Gone, Granted, Held
+from celery_fence.locking.store import DeliveryEnded, Ended, Ending, Gone, Granted, Held, Note
 from celery_fence.locking.trust import enough_trust_left, trust_deadline
 
 if TYPE_CHECKING:
@@ -69,9 +71,9 @@ class Locker:
         into: Callable[[Lease], None],
         waited: float = 0.0,
         on_lost: Callable[[Lease], None] | None = None,
-    ) -> Lease | Held:
+    ) -> Lease | Held | DeliveryEnded:
         """
-        Take the key, or say who holds it: one round trip.
+        Take the key, or say who holds it, or that this delivery has ended: one round trip.
 
         *into* is given the lease before it is renewed for the first time, so that
         whoever is interrupted at any line after this can still release it. *on_lost*
@@ -108,9 +110,11 @@ class Locker:
         self.store.close()
         self._renewals.close()
 
-    def release(self, lease: Lease) -> ReleaseAnswer | None:
+    def release(self, lease: Lease, ending: Ending | None = None, delivery: str = "") -> ReleaseAnswer | None:
         """
-        Give the lease back: one round trip. None when the store couldn't be reached.
+        Give the lease back, and remember how *delivery* ended: one round trip.
+
+        None when the store couldn't be reached.
 
         Never raises for a lease that is no longer ours or a store that is gone:
         the run has ended either way, and the TTL bounds what is left. Safe to
@@ -118,8 +122,9 @@ class Locker:
         """
         self.heartbeat.forget(lease)
         kept = not lease.lost and lease.end()
+        claim = replace(lease.claim, delivery=delivery) if ending is not None else lease.claim
         try:
-            answer = lease.store.release(lease.claim, lease.token)
+            answer = lease.store.release(claim, lease.token, ending)
         except StoreUnavailable as error:
             self._tell_release(lease, "unreachable", error)
             return None
@@ -129,7 +134,18 @@ class Locker:
         self._tell_release(lease, "gone" if isinstance(answer, Gone) else "released")
         return answer
 
-    def _miss(self, claim: Claim, answer: Held | Ended) -> Held:
+    def note(self, note: Note) -> None:
+        """Remember that an epilogue is complete: in the background, within a second, together with others."""
+        self.heartbeat.note(self._renewals, note)
+
+    def note_now(self, note: Note) -> None:
+        """Remember the end and the epilogue of a delivery in one round trip; in the background if that fails."""
+        try:
+            self.store.note([note])
+        except StoreUnavailable:
+            self.note(note)
+
+    def _miss(self, claim: Claim, answer: Held | Ended | DeliveryEnded) -> Held | DeliveryEnded:
         if isinstance(answer, Ended):
             msg = f"The store says that owner {claim.owner} has released {claim.key!r} already: an owner asks once."
             raise StoreUnavailable(msg)
@@ -170,7 +186,7 @@ class Locker:
             source=source,
             renew_fraction=terms.renew_fraction,
             max_hold=terms.max_hold,
-            on_lost=lost,
+            on_lost=functools.partial(teller_here(), lost),
         )
 
     def _give_back(self, claim: Claim) -> None:

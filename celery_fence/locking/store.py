@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,26 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One owner's wish for one key, for *ttl* seconds."""
+    """
+    One owner's wish for one key, for *ttl* seconds.
+
+    *delivery* is the delivery that asks, *message* what it is a delivery of (the
+    same for its retries and copies); an empty *delivery* remembers nothing.
+    *if_held* is what the asker will do for good if somebody else holds the key
+    (``"skipped"``, ``"dead_lettered"``, ``"raised"``), empty if it comes back. An
+    ended delivery is remembered for *retention* seconds. After the lease expired
+    without a release, the key stays closed for *lost_delay* seconds.
+    """
 
     key: str
     owner: str
     ttl: float
     facts: Facts = Facts()
+    delivery: str = ""
+    message: str = ""
+    if_held: str = ""
+    retention: float = 3600.0
+    lost_delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +61,8 @@ class Holder:
     *ttl_left* is in seconds, or None for a lease that never expires (made by
     hand: celery-fence makes none). *since* is the store's wall clock, in
     seconds since the epoch, at which the token was granted; *beat_age* the
-    seconds since the lease was granted or last renewed.
+    seconds since the lease was granted or last renewed. *closed*: nobody works,
+    the lease expired and its lost delay isn't over; *ttl_left* says how long.
     """
 
     key: str
@@ -57,6 +72,32 @@ class Holder:
     since: float = 0.0
     beat_age: float = 0.0
     facts: Facts = Facts()
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """
+    How a delivery ended, and what is needed to complete what follows from it.
+
+    *how* is one of ``"returned"``, ``"failed"``, ``"retried"``, ``"replaced"``,
+    ``"ignored"``, ``"rejected"`` (the body ended so), ``"skipped"``,
+    ``"dead_lettered"``, ``"raised"`` (a terminal decision on a miss). *value* is
+    the encoded return value, kept until the epilogue is noted.
+    """
+
+    how: str
+    value: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The epilogue of a delivery (result, links, next chain step, chord part) is complete."""
+
+    key: str
+    delivery: str
+    how: str
+    retention: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +142,14 @@ class Gone:
     No longer the owner's, for good.
 
     *reason* is ``"taken"`` (*holder* has it now), ``"superseded"`` (a newer
-    token was issued since; nobody may have the key now) or
-    ``"force_released"``.
+    token was issued since; nobody may have the key now), ``"force_released"`` or
+    ``"expired"`` (the key is closed for its lost delay). *ended*: a copy of the
+    same delivery has finished it meanwhile.
     """
 
     reason: str
     holder: Holder | None = None
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +164,22 @@ class ForceReleased:
     holder: Holder | None
 
 
-AcquireAnswer = Granted | Held | Ended
+@dataclass(frozen=True, slots=True)
+class DeliveryEnded:
+    """
+    This very delivery has ended before: its body must not run again.
+
+    *noted*: so has its epilogue. *age* is the time since it ended in seconds, by
+    the store's clock; *holder* who held the key, where the end was a decision on a miss.
+    """
+
+    ending: Ending
+    noted: bool
+    age: float
+    holder: Holder | None = None
+
+
+AcquireAnswer = Granted | Held | Ended | DeliveryEnded
 RenewAnswer = Kept | Gone
 ReleaseAnswer = Released | Gone
 ForceReleaseAnswer = ForceReleased | Held
@@ -140,7 +198,10 @@ class Store(Protocol):
 
         The token is greater than every earlier one of this key. Safe to repeat
         when the reply was lost: the same owner gets the same grant; after its
-        lease expired, a new token; after its release, `Ended`.
+        lease expired, a new token; after its release, `Ended`. A delivery that has
+        ended is answered with `DeliveryEnded`. A terminal decision (`Claim.if_held`)
+        is remembered in the same step, unless the holder works on the same message;
+        the owner that made it gets the same `Held` again.
         """
 
     def renew(self, renewals: Sequence[Renewal]) -> list[RenewAnswer]:
@@ -152,8 +213,21 @@ class Store(Protocol):
         key and no newer token was issued.
         """
 
-    def release(self, claim: Claim, token: int) -> ReleaseAnswer:
-        """Free the key if it is still this owner's; `Gone` otherwise, and nothing is touched."""
+    def release(self, claim: Claim, token: int, ending: Ending | None = None) -> ReleaseAnswer:
+        """
+        Free the key if it is still this owner's, and remember how the delivery ended.
+
+        `Gone` otherwise, and the key isn't touched; the ending is still remembered,
+        unless a copy of the same delivery holds the key or has ended it. Asked again,
+        the same answer.
+        """
+
+    def note(self, notes: Sequence[Note]) -> None:
+        """
+        Remember that epilogues are complete, and drop the values kept for them: one round trip.
+
+        Of a delivery whose end wasn't remembered yet, remember it now.
+        """
 
     def force_release(self, key: str, owner: str | None = None) -> ForceReleaseAnswer:
         """
@@ -174,3 +248,28 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Close connections; the store may be used again and reconnects."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """
+    What a store remembers of a key besides its lease, for its retention time.
+
+    *token* is the last one issued, 0 when nothing is remembered. The moments are
+    the store's wall clock, in seconds since the epoch, or None: when the key was
+    last granted, released by its holder, and force released. A grant is dated by
+    its token, so it is too late by as much as tokens have once run ahead of the clock.
+    """
+
+    token: int = 0
+    granted: float | None = None
+    released: float | None = None
+    force_released: float | None = None
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """An optional power of a store: to tell what happened to a key before. For people, never for decisions."""
+
+    def history(self, key: str) -> History:
+        """What is remembered of *key*: one round trip, changes nothing."""

@@ -22,19 +22,22 @@ WORDS: Mapping[str, str] = {
 """What other libraries call a thing, word by word: their ``lock_timeout`` is our ``lock_ttl``."""
 
 
-def nearest(name: str, known: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str | None:
+def nearest(
+    name: str, known: Iterable[str], synonyms: Mapping[str, str] | None = None, *, alike: float = 0.6
+) -> str | None:
     """
     The one of *known* that was probably meant by *name*, or None.
 
     *synonyms* maps whole names of other libraries to ours and is asked first;
-    then single words are exchanged (`WORDS`); then spelling decides.
+    then single words are exchanged (`WORDS`); then spelling decides, where at least
+    the part *alike* of it is the same.
     """
     plain = name.strip().lower().replace("-", "_").replace(" ", "_")
     names = {each.lower(): each for each in known}
     for guess in (plain, (synonyms or {}).get(plain, ""), *_translated(plain)):
         if guess in names and names[guess] != name:
             return names[guess]
-    close = get_close_matches(plain, [each for each in names if names[each] != name], n=1, cutoff=0.6)
+    close = get_close_matches(plain, [each for each in names if names[each] != name], n=1, cutoff=alike)
     return names[close[0]] if close else None
 
 

@@ -71,10 +71,10 @@ def _quiet(event: events.Event) -> str:
 def _refusal(event: events.Event) -> str:
     match event:
         case events.Missed(outcome=outcome, delay=delay, attempt=attempt, holder=holder):
-            when = "" if delay is None else f" in {delay:.1f} s"
-            return f"Missed {event.key!r} (try {attempt}), {_held_by(holder)}: {outcome}{when}"
+            when = f" in {delay:.1f} s" if delay else ""
+            return f"{_who(event)} missed {event.key!r} (try {attempt}), {_held_by(holder)}: {outcome}{when}"
         case events.PutOff(delay=delay):
-            return f"Put off a copy of the message that holds {event.key!r} by {delay:.1f} s"
+            return f"Put off a copy of {_who(event)}, which runs or has just ended on {event.key!r}, by {delay:.1f} s"
         case _:
             return f"Refused {event.key!r}"
 
@@ -94,18 +94,29 @@ def _trouble(event: events.Event) -> str:
         case events.Lost(reason=reason, lease=lease):
             return f"Lost the lease on {event.key!r} (token {lease.token}): {reason}"
         case events.DeadLetteredMessage(queue=queue, reason=reason, attempts=attempts):
-            return f"Gave up on {event.key!r} after {attempts} tries ({reason}): dead-lettered to {queue!r}"
+            tries = "1 try" if attempts == 1 else f"{attempts} tries"
+            return (
+                f"{_who(event)} gave up on {event.key!r} after {tries} ({reason}): dead-lettered to {queue!r}"
+            )
         case events.RanUnfenced(error=error):
-            return f"Runs WITHOUT a lease on {event.key!r}, as its outage policy says: {error}"
+            return f"{_who(event)} runs WITHOUT a lease on {event.key!r}, as its outage policy says: {error}"
         case _:
             return f"{type(event).__name__}: {event.key!r}"
+
+
+def _who(event: Any) -> str:
+    """The task and the message that an event is about, as Celery's own log lines name them."""
+    name = getattr(event.source, "name", None) or "A hold"
+    return f"{name}[{event.task_id}]" if event.task_id else name
 
 
 def _held_by(holder: Any) -> str:
     if holder is None:
         return "the store is out of reach"
+    if holder.closed:
+        return "closed since its last holder was lost"
     facts = holder.facts
-    name = facts.task_name or holder.owner
+    name = facts.task_name or f"process {facts.pid} on {facts.host}"
     return f"held by {name}[{facts.task_id}]" if facts.task_id else f"held by {name}"
 
 

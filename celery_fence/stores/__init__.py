@@ -49,7 +49,7 @@ def from_url(
 
     *prefix* is the first part of every key in the store; *timeout*, in seconds,
     bounds each wait for the server (a question with its repetitions takes at most
-    three times as long); *counter_retention* is how many seconds the token counter
+    about three times as long); *counter_retention* is how many seconds the token counter
     of an idle key is kept.
 
     Raises:

@@ -111,7 +111,10 @@ def _checker(signature: inspect.Signature, keyword: str, task: str) -> Callable[
         if keyword in kwargs:
             msg = f"{task}() gets {keyword!r} from celery-fence when it runs; don't pass it."
             raise TypeError(msg)
-        asked.bind(*args, **kwargs)
+        try:
+            asked.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{task}(): {error}") from error
 
     check.__signature__ = asked  # type: ignore[attr-defined]
     return check

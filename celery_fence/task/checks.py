@@ -17,12 +17,14 @@ from celery import Task
 
 from celery_fence.errors import ConfigError
 from celery_fence.locking.keys import warnings_for
+from celery_fence.locking.policies import stages
 from celery_fence.locking.suggest import nearest
 from celery_fence.stores import from_url
+from celery_fence.task.given import raise_all
 from celery_fence.task.options import TaskOptions, resolve
-from celery_fence.task.settings import NAMES, FenceSettings
-from celery_fence.task.spelling import respelled, spellings, unknown_settings
-from celery_fence.task.written import OPTIONS, class_of, name_of
+from celery_fence.task.settings import NAMES, FenceSettings, visibility_timeout, wrong_settings
+from celery_fence.task.spelling import respelled, spellings
+from celery_fence.task.written import OPTIONS, class_of, name_of, own_options
 
 SYNONYMS: Final = {
     "lock_name": "lock_key",
@@ -53,6 +55,24 @@ SYNONYMS: Final = {
 }
 """What people, other libraries and our settings call the options: for hints only."""
 
+STRANGERS: Final = {
+    "lock": "'lock_key'",
+    "once": "'lock_key'",
+    "unique_on": "'lock_key'",
+    "ttl": "'lock_ttl'",
+    "timeout": "'lock_ttl', or Celery's 'time_limit'",
+    "policy": "'miss_policy'",
+    "on_miss": "'miss_policy'",
+    "blocking": "'miss_policy'",
+    "blocking_timeout": "'miss_policy'",
+    "raise_on_duplicate": "'miss_policy'",
+}
+"""
+What people and other libraries give to a decorator without any prefix, and what they mean by it.
+
+Celery takes each as an attribute of the task, so nothing else would say that it does nothing.
+"""
+
 _OURS: Final = re.compile(
     r"(lock|miss|lost|outage|fence|inject|idempotency)_|policy_on_miss$|on_miss_policy$", re.IGNORECASE
 )
@@ -75,38 +95,58 @@ def check_task(task: Any, app: Any) -> None:
     cls = class_of(task)
     if getattr(cls, "run", None) is Task.run:
         return
-    for error in unknown_options(cls):
-        raise error
+    fenced = getattr(cls, "lock_key", None) is not None or not issubclass(cls, app.Task)
+    raise_all(unknown_options(cls, fenced=fenced))
     resolve(task, FenceSettings.of(app), app)
 
 
 def check_app(app: Any, *, processes: int = 1) -> list[Finding]:
     """Everything wrong with *app* in a worker with that many pool *processes*; errors first."""
-    found = [Finding("error", str(error)) for error in unknown_settings(app, NAMES)] or _settings_error(app)
+    found = [Finding("error", str(error)) for error in wrong_settings(app)] or _settings_error(app)
     if not found:
         found = [*_store(FenceSettings.of(app), processes), *_tasks(app)]
     found += [Finding("warning", text) for text in _outside_the_namespace(app)]
     return sorted(found, key=lambda finding: finding.level)
 
 
-def unknown_options(cls: type) -> list[ConfigError]:
+def unknown_options(cls: type, *, fenced: bool = True) -> list[ConfigError]:
     """
-    One error for every option given to the decorator that looks like ours and isn't.
+    One error for every option of *cls* that looks like ours and isn't.
 
-    Only the decorator's: a base class may have attributes of its own.
+    What was given to the decorator is judged, and the body of a class that has a
+    `lock_key` of its own, there only what resembles an option: it may have attributes
+    of its own, and so may base classes. *fenced*: whether `STRANGERS` are told, too.
     """
-    if not vars(cls).get("_decorated"):
+    own = vars(cls)
+    names = [name for name in own if name not in OPTIONS and not _is_in_a_base(cls, name)]
+    ours = [name for name in names if _OURS.match(name)]
+    if own.get("_decorated"):
+        strangers = [name for name in names if name in STRANGERS and fenced]
+        return [_no_option(cls, name, _hint(name)) for name in (*ours, *strangers)]
+    if own.get("lock_key") is None:
         return []
-    return [
-        ConfigError(f"Task {name_of(cls)!r}: celery-fence has no option {name!r}.{_hint(name)}")
-        for name in vars(cls)
-        if _OURS.match(name) and name not in OPTIONS
-    ]
+    typos = [name for name in ours if not _is_code(own[name]) and nearest(name, OPTIONS, SYNONYMS, alike=0.8)]
+    return [_no_option(cls, name, _hint(name)) for name in typos]
+
+
+def _no_option(cls: type, name: str, hint: str) -> ConfigError:
+    return ConfigError(f"Task {name_of(cls)!r}: celery-fence has no option {name!r}.{hint}")
+
+
+def _is_in_a_base(cls: type, name: str) -> bool:
+    """Whether a base class has it, Celery's or the user's own; a hook like `on_miss` counts as one if it is one."""
+    theirs = [vars(base)[name] for base in cls.__mro__[1:] if name in vars(base)]
+    return bool(theirs) and (not callable(theirs[0]) or callable(vars(cls)[name]))
+
+
+def _is_code(value: object) -> bool:
+    return callable(value) or isinstance(value, classmethod | property)
 
 
 def _hint(name: str) -> str:
     found = nearest(name, OPTIONS, SYNONYMS)
-    return f" Did you mean {found!r}?" if found else f" The options are {', '.join(OPTIONS)}."
+    meant = STRANGERS.get(name) or (found and repr(found))
+    return f" Did you mean {meant}?" if meant else f" The options are {', '.join(OPTIONS)}."
 
 
 def _settings_error(app: Any) -> list[Finding]:
@@ -136,17 +176,43 @@ def _tasks(app: Any) -> Iterator[Finding]:
 
     for task in app.tasks.values():
         if not isinstance(task, FencedTask):
+            yield from (Finding("warning", text) for text in _not_fenced(task))
             continue
         try:
             check_task(task, app)
-            yield from _advice(TaskOptions.of(task))
+            yield from _advice(task, TaskOptions.of(task))
         except ConfigError as error:
             yield Finding("error", str(error))
 
 
-def _advice(options: TaskOptions) -> Iterator[Finding]:
+def _not_fenced(task: Any) -> Iterator[str]:
+    """Celery takes any option of any task, so one of ours beside another base does nothing, and says nothing."""
+    for name in own_options(task)[:1]:
+        yield (
+            f"Task {task.name!r} has {name}, but it is not fenced, since its base is not FencedTask. "
+            f"Write @app.task(base=FencedTask, {name}=...), or leave {name} out."
+        )
+
+
+def _advice(task: Any, options: TaskOptions) -> Iterator[Finding]:
     if options.lock_key is not None:
         yield from (Finding("warning", text) for text in warnings_for(options.lock_key))
+        yield from (Finding("warning", text) for text in _outlives_its_message(task, options))
+
+
+def _outlives_its_message(task: Any, options: TaskOptions) -> Iterator[str]:
+    """A message that waits in a worker and then runs is unacknowledged all that time, with late acknowledgement."""
+    timeout = visibility_timeout(task.app)
+    run = options.max_hold or task.time_limit
+    if timeout is None or run is None or not task.acks_late:
+        return
+    wait = min(max(getattr(stage, "max_delay", 0) for stage in stages(options.miss_policy)), timeout / 2)
+    if wait + run > timeout:
+        yield (
+            f"Task {task.name!r} may wait {wait:g} s and run {run:g} s, longer than the broker's visibility timeout "
+            f"of {timeout:g} s: its message is then delivered again while it runs. The copy waits and doesn't run, "
+            "but set a longer visibility_timeout in broker_transport_options."
+        )
 
 
 def _outside_the_namespace(app: Any) -> Iterator[str]:

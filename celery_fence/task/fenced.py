@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import logging
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from celery import Task
+from celery import Task, states
 from celery.result import EagerResult
 
 from celery_fence.errors import Contended, LeaseLost, StoreUnavailable
 from celery_fence.locking import current, events
 from celery_fence.locking.lease import Lease, NullLease
-from celery_fence.locking.store import Held
-from celery_fence.task import outcomes
+from celery_fence.locking.store import DeliveryEnded, Held
+from celery_fence.task import endings, outcomes
 from celery_fence.task.binding import PastAutoretry, bind_task
 from celery_fence.task.django import OnCommit
 from celery_fence.task.install import runtime, terms_of
 from celery_fence.task.interrupt import interrupter, interruptible
-from celery_fence.task.notes import RUN, wall_clock
+from celery_fence.task.notes import RUN
 from celery_fence.task.options import TaskOptions
 from celery_fence.task.run import Run, clear_notes, run_of
 from celery_fence.task.skip import Skipped
 
 if TYPE_CHECKING:
     from celery_fence.locking.policies import Miss
-    from celery_fence.locking.store import Holder
+    from celery_fence.locking.store import Claim, Ending, Holder
 
 logger = logging.getLogger(__name__)
 
@@ -43,12 +45,16 @@ class FencedTask(OnCommit, Task):
     Request = "celery_fence.task.request:FencedRequest"
 
     lock_key: ClassVar[Any] = None
+    _tells_started: ClassVar[bool] = False
 
     @classmethod
     def on_bound(cls, app: Any) -> None:
         """Check the task's options and connect what is needed to *app*, once."""
         super().on_bound(app)
         bind_task(cls, app)
+        # Told in `_begin`: a copy of a failed delivery must not write STARTED over its outcome, as the tracer would.
+        cls._tells_started = bool(cls.track_started or cls._tells_started)
+        cls.track_started = False
 
     # --- what users call -------------------------------------------------------------------
 
@@ -126,32 +132,57 @@ class FencedTask(OnCommit, Task):
         if run.fenced:
             self._take(run)
         clear_notes(request, run)
+        if self._tells_started and run.completes is None:
+            self._tell_started(run)
         return run
 
+    def _tell_started(self, run: Run) -> None:
+        """Store what `task_track_started` asks for, now that this run is the one that does the work."""
+        request = self.request
+        if not request.is_eager and endings.stores_result(run):
+            who = {"pid": os.getpid(), "hostname": request.hostname}
+            self.backend.store_result(run.task_id, who, states.STARTED, request=request)
+
     def _take(self, run: Run) -> None:
-        claim = run.claim()
-        held = current.held_here(claim.key)
+        key = run.render()
+        held = current.held_here(key)
         if held is not None:
             run.lease, run.borrowed = held, True
             return
+        run.if_held = outcomes.foresee(run)
         try:
-            answer = (
-                runtime(self.app)
-                .locker(run.options.ttl)
-                .acquire(
-                    claim,
-                    source=self,
-                    terms=terms_of(run.options),
-                    into=run.took,
-                    waited=run.notes.misses.waited(wall_clock()),
-                    on_lost=self._on_lost(run, interrupter(run.body)),
-                )
-            )
+            answer = self._ask(run, run.claim())
+            if isinstance(answer, DeliveryEnded):
+                answer = self._ended_before(run, answer)
         except StoreUnavailable as error:
             self._without_store(run, error)
             return
         if isinstance(answer, Held):
-            raise outcomes.miss(run, claim.key, answer.holder)
+            raise outcomes.miss(run, key, answer.holder)
+
+    def _ask(self, run: Run, claim: Claim) -> Lease | Held | DeliveryEnded:
+        return (
+            runtime(self.app)
+            .locker(run.options.ttl)
+            .acquire(
+                claim,
+                source=self,
+                terms=terms_of(run.options),
+                into=run.took,
+                waited=run.notes.misses.waited(run.now),
+                on_lost=self._on_lost(run, interrupter(run.body)),
+            )
+        )
+
+    def _ended_before(self, run: Run, end: DeliveryEnded) -> Lease | Held | DeliveryEnded:
+        """A copy of an ended delivery: complete what it left undone, without the body where that is possible."""
+        outcome = outcomes.ended_before(run, end)
+        if outcome is not None:
+            raise outcome
+        if not endings.can_be_completed(run, end.ending):
+            return self._ask(run, replace(run.claim(), delivery=""))
+        run.completes = end.ending
+        return end
 
     def _without_store(self, run: Run, error: StoreUnavailable) -> None:
         if run.options.outage_policy != "run":
@@ -174,16 +205,33 @@ class FencedTask(OnCommit, Task):
 
     def _run_fenced(self, run: Run, body: Any, args: Any) -> Any:
         """The body under its lease, and what follows when it ends without it."""
+        if run.completes is not None:
+            return self._complete(run, run.completes)
         try:
             value = self._run_body(run, body, args)
         except (LeaseLost, Contended) as error:
-            run.release()
+            run.release()  # what becomes of the message is decided next, so nothing is remembered yet
             raise self._after_refusal(run, error) from error
+        except BaseException as error:
+            run.end(endings.ending_of_error(error))
+            if run.succeeded_by_copy and isinstance(error, Exception):
+                raise outcomes.superseded(run) from error
+            raise
+        else:
+            ending = endings.ending_of_value(run, value)
+            run.end(ending, complete=endings.can_be_completed(run, ending))
         finally:
             run.release()
         if run.succeeded_by_copy:
-            raise outcomes.Superseded(f"A copy of this message holds {run.key!r} now.")
+            raise outcomes.superseded(run)
         return value
+
+    def _complete(self, run: Run, ending: Ending) -> Any:
+        """Return what the body returned before, so that Celery does what the dead process couldn't."""
+        run.ended, run.remembered = ending.how, True
+        if ending.value is None:
+            raise endings.Finished("This delivery has returned before, and nothing needs its value.")
+        return endings.remembered_value(self.app, ending.value)
 
     def _run_body(self, run: Run, body: Any, args: Any) -> Any:
         kwargs = injected(run.kwargs, run.options.inject_as, run.lease)

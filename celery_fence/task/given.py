@@ -5,6 +5,8 @@ from __future__ import annotations
 import keyword
 import math
 from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from celery_fence.errors import ConfigError
@@ -12,12 +14,20 @@ from celery_fence.locking import policies
 from celery_fence.locking.suggest import hint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
-YEAR: Final = 366 * 86400.0
+DAY: Final = 86400.0
+YEAR: Final = 366 * DAY
 """Seconds. No time that celery-fence keeps is longer: what is longer is a mistake of units."""
 
-LATER_POLICIES: Final = (policies.Wait, policies.Park, policies.Coalesce)
+
+_OUTAGE_SYNONYMS: Final = {
+    "open": "run",
+    "continue": "run",
+    "ignore": "run",
+    "closed": "retry",
+    "fail": "raise",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +37,9 @@ class Given:
     place: str
     value: Any
 
-    def wrong(self, must: str, advice: str = "") -> ConfigError:
-        """The error that names place and value, says what it *must* be, and what to do."""
-        shown = self.value if isinstance(self.value, bool | float | int | str | None) else type(self.value)
-        return ConfigError(f"{self.place} is {shown!r}, but must be {must}.{advice}")
+    def wrong(self, must: str, advice: str = "", *, shown: str = "") -> ConfigError:
+        """The error that names place and value (or says *shown* of it), what it *must* be, and what to do."""
+        return ConfigError(f"{self.place} is {shown or _in_words(self.value)}, but must be {must}.{advice}")
 
     def not_yet(self, default: object) -> ConfigError:
         """The error for what a later version will do."""
@@ -40,12 +49,20 @@ class Given:
         )
 
 
+def raise_all(wrong: Sequence[ConfigError]) -> None:
+    """Raise what is *wrong*, if anything is: one error as it is, several as one, each on a line of its own."""
+    if len(wrong) > 1:
+        raise ConfigError("\n".join(map(str, wrong)))
+    for error in wrong:
+        raise error
+
+
 def seconds(given: Given, *, least: float, most: float = YEAR) -> float:
     """A duration between *least* and *most*; text and booleans are refused, not converted."""
-    must = f"a number of seconds from {least:g} to {most:g}"
+    must = f"a number of seconds from {least:g} to {most:.0f}, which is {most / DAY:g} days"
     value = given.value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise given.wrong(must, _without_quotes(value))
+        raise given.wrong(must, _as_a_number(value))
     if not math.isfinite(value) or not least <= value <= most:
         raise given.wrong(must)
     return float(value)
@@ -56,10 +73,17 @@ def fraction(given: Given, *, least: float, most: float) -> float:
     must = f"a number from {least:g} to {most:g}"
     value = given.value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise given.wrong(must, _without_quotes(value))
+        raise given.wrong(must, _as_a_number(value))
     if not least <= value <= most:
         raise given.wrong(must)
     return float(value)
+
+
+def count(given: Given) -> int:
+    """A whole number that isn't negative."""
+    if isinstance(given.value, bool) or not isinstance(given.value, int) or given.value < 0:
+        raise given.wrong("a whole number, 0 or more")
+    return given.value
 
 
 def flag(given: Given) -> bool:
@@ -106,7 +130,7 @@ def policy(given: Given) -> policies.Policy:
     except ConfigError as error:
         raise ConfigError(f"{given.place}: {error}") from error
     for stage in policies.stages(found):
-        if isinstance(stage, LATER_POLICIES):
+        if isinstance(stage, policies.LATER):
             raise ConfigError(
                 f"{given.place} is {given.value!r}: {type(stage).__name__} comes with a later version of "
                 "celery-fence, not yet with this one. Use Retry, Requeue, DeadLetter, Skip or Raise."
@@ -121,14 +145,26 @@ def outage_policy(given: Given) -> policies.Policy | str:
     if isinstance(given.value, str) and given.value not in policies.NAMES:
         raise given.wrong(
             "'retry', 'raise', 'run' or a policy such as Retry(max_wait=300)",
-            hint(given.value, ("retry", "raise", "run"), {"open": "run", "closed": "retry", "fail": "raise"}),
+            hint(given.value, ("retry", "raise", "run"), _OUTAGE_SYNONYMS),
         )
     found = policy(given)
     return "raise" if isinstance(found, policies.Raise) else found
 
 
-def _without_quotes(value: object) -> str:
-    """The advice for a number written as a text."""
+def _in_words(value: object) -> str:
+    """A simple value as it is written, any other by its type: its text may be long, or secret."""
+    if isinstance(value, bool | float | int | str | None):
+        return repr(value)
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def _as_a_number(value: object) -> str:
+    """The advice for a number written as something else."""
+    if isinstance(value, timedelta):
+        return f" Write {value.total_seconds():g}, its seconds."
+    if isinstance(value, Decimal):
+        return f" Write {float(value):g}."
     try:
         return f" Write {float(value):g}, without quotes." if isinstance(value, str) else ""
     except ValueError:

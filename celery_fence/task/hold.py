@@ -7,6 +7,7 @@ import random
 import socket
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,8 +21,9 @@ from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.keys import render_template
 from celery_fence.locking.lease import Lease, NullLease
 from celery_fence.locking.locker import Terms
-from celery_fence.locking.store import Claim, Facts, Held
+from celery_fence.locking.store import Claim, DeliveryEnded, Facts, Held
 from celery_fence.task import given as rules
+from celery_fence.task.deaths import SHARE
 from celery_fence.task.given import Given
 from celery_fence.task.install import is_installed, runtime, terms_of
 from celery_fence.task.interrupt import interrupter
@@ -32,7 +34,7 @@ from celery_fence.task.run import without_token
 from celery_fence.task.settings import FenceSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
 T = TypeVar("T", bound=Lease | NullLease)
 
@@ -82,7 +84,7 @@ def lease_for_call(task: Any, options: TaskOptions, args: Any, kwargs: Any) -> I
     """The lease for a direct call of *task*; the null lease where its outage policy is ``run``."""
     if options.lock_key is None:
         raise ConfigError(f"Task {task.name!r} has no lock_key.")
-    key = options.lock_key.render(args, without_token(kwargs, options.inject_as))
+    key = options.lock_key.render(args, without_token(task.name, kwargs, options.inject_as))
     asking = Asking(task.app, key, options.ttl, terms_of(options), source=task)
     yield from _lent(asking, task, lambda: _take_or_go_without(asking, task, options))
 
@@ -156,11 +158,11 @@ class Asking:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        return (
+        answer = (
             runtime(self._app)
             .locker(self._ttl)
             .acquire(
-                Claim(self.key, uuid.uuid4().hex, self._ttl, facts),
+                Claim(self.key, _owner_here(), self._ttl, facts),
                 source=self._source,
                 terms=self._terms,
                 waited=waited,
@@ -168,6 +170,11 @@ class Asking:
                 on_lost=_interrupter_here(),
             )
         )
+        if isinstance(answer, DeliveryEnded):
+            raise StoreUnavailable(
+                f"The store spoke of a delivery that wasn't asked about, for {self.key!r}."
+            )
+        return answer
 
     def _keep(self, lease: Lease) -> None:
         self._lease = lease
@@ -192,6 +199,12 @@ def _pause(held: Held, tries: int) -> float:
 def _run_here() -> Any:
     """The run whose body this code is in, if any."""
     return next((frame.run for frame in reversed(current.frames()) if frame.run is not None), None)
+
+
+def _owner_here() -> str:
+    """A fresh owner; within a run it begins with the run's, so that the main process finds it after a kill."""
+    run, fresh = _run_here(), uuid.uuid4().hex
+    return fresh if run is None else f"{run.owner}{SHARE}{fresh}"
 
 
 def _interrupter_here() -> Callable[[Lease], None] | None:
@@ -231,13 +244,26 @@ def _source(app: Any) -> Any:
     return next((frame.task for frame in reversed(current.frames()) if frame.task is not None), app)
 
 
+def _wrong_values(key: object, values: object) -> str:
+    if isinstance(key, str):
+        return f"hold({key!r}) takes the values of its placeholders as a mapping, such as {{'id': 7}}, not {values!r}."
+    return "hold() takes values beside a template only: a signature has its own arguments."
+
+
 def _resolve(key: str | Signature, values: Mapping[str, Any] | None, app: Any) -> tuple[str, float, Terms]:
+    if values is not None and not (isinstance(key, str) and isinstance(values, Mapping)):
+        raise ConfigError(_wrong_values(key, values))
     if isinstance(key, str):
         settings = FenceSettings.of(app)
         terms = Terms(settings.renew_fraction, settings.max_hold)
         return render_template(key, values or {}), settings.ttl, terms
     if not isinstance(key, Signature):
-        msg = f"hold() takes a key template or the signature of a fenced task, not {type(key).__name__}."
+        got = (
+            f"the task itself: write hold({key.name}.s(...))"
+            if hasattr(key, "lease_holder")
+            else type(key).__name__
+        )
+        msg = f"hold() takes a key template or the signature of a fenced task, not {got}."
         raise ConfigError(msg)
     task = app.tasks.get(key.task)
     options = TaskOptions.of(task) if task is not None and hasattr(task, "lease_holder") else None

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from celery.signals import before_task_publish, task_postrun
+from celery.signals import before_task_publish
 
 from celery_fence.locking.events import Emitter
 from celery_fence.locking.locker import Locker, Terms
@@ -99,12 +99,12 @@ def runtime(app: Any) -> Runtime:
 
 def install(app: Any) -> None:
     """Connect celery-fence to *app*: its worker step, and the net under each run. Doing it again changes nothing."""
-    from celery_fence.task.run import release_what_is_left
+    from celery_fence.task import epilogue
     from celery_fence.task.worker import FenceStep
 
     app.steps["worker"].add(FenceStep)
     app.__dict__["_fence_installed"] = True
-    task_postrun.connect(release_what_is_left, weak=False, dispatch_uid="celery_fence.net")
+    epilogue.connect()
 
 
 def is_installed(app: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +9,6 @@ from celery_fence.task.given import seconds
 
 if TYPE_CHECKING:
     from celery_fence.task.given import Given
-
-logger = logging.getLogger(__name__)
 
 SHORTEST_TTL: Final = 1.0
 LONG_TTL: Final = 600.0
@@ -48,5 +45,4 @@ def _warn_once(app: Any, message: str) -> None:
     said: set[str] = vars(app).setdefault("_fence_warned", set())
     if message not in said:
         said.add(message)
-        logger.warning(message)
         warnings.warn(message, stacklevel=2)

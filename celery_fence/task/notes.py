@@ -17,6 +17,8 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from celery._state import get_current_task
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -184,8 +186,25 @@ def stamp_delivery(headers: dict[str, Any] | None = None, **_: Any) -> None:
     if headers is None or _keeping.get():
         return
     headers.pop(RUN, None)
-    notes = replace(Notes.read(headers).cleared(), delivery=uuid.uuid4().hex)
+    notes = replace(Notes.read(headers).cleared(), delivery=_new_delivery(headers.get("id")))
     headers[HEADER] = notes.header()
+
+
+def _new_delivery(task_id: str | None) -> str:
+    """
+    A fresh delivery id; the same again where an epilogue is completed a second time.
+
+    What follows a run under a fixed task id (the next step of a chain) must be
+    recognised as a copy then.
+    """
+    from celery_fence.task import endings
+    from celery_fence.task.run import run_of
+
+    task = get_current_task()
+    run = run_of(task.request) if task is not None else None
+    if run is None or not task_id or not run.in_epilogue:
+        return uuid.uuid4().hex
+    return endings.followers_delivery(run, task_id)
 
 
 def wall_clock() -> float:

@@ -22,15 +22,20 @@ from celery_fence.task.written import (
     class_of,
     is_on_decorator,
     name_of,
+    own_options,
     raw_options,
     run_of,
 )
+
+_BY_POSITION = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
     """
     What is asked of one task's lease. Durations in seconds.
+
+    *lost_delay* is how long a key stays closed after a lease expired unreleased.
 
     *lock_key* is None for a task that isn't fenced: `FencedTask` is the app's
     default base, and the task has no key. *inject_as* is the keyword under which
@@ -46,6 +51,7 @@ class TaskOptions:
     lost_policy: str
     outage_policy: Policy | str
     inject_as: str | None
+    lost_delay: float
     settings: FenceSettings
 
     @classmethod
@@ -89,6 +95,7 @@ def resolve(task: Any, settings: FenceSettings, app: Any) -> TaskOptions:
         lost_policy=_lost_policy(written, settings),
         outage_policy=_outage_policy(written, settings),
         inject_as=injected if lock_key else None,
+        lost_delay=_lost_delay(written, settings),
         settings=settings,
     )
 
@@ -107,6 +114,11 @@ def _refuse_later_ones(written: Written) -> None:
 def _max_hold(written: Written, settings: FenceSettings, app: Any) -> float | None:
     given = written.get("lock_max_hold", none_counts=True)
     return checked_max_hold(app, given) if given else settings.max_hold
+
+
+def _lost_delay(written: Written, settings: FenceSettings) -> float:
+    given = written.get("lock_lost_delay")
+    return rules.seconds(given, least=0.0) if given else settings.lost_delay
 
 
 def _check_times(written: Written, settings: FenceSettings, ttl: float, max_hold: float | None) -> None:
@@ -142,7 +154,8 @@ def _lock_key(written: Written, task: Any, app: Any, *, without: str | None) -> 
     spec = given.value
     if isinstance(spec, list | tuple | set | frozenset):
         raise ConfigError(
-            f"{given.place} is a list of keys: this version of celery-fence can't do that yet. Give one key."
+            f"{given.place} is a list of keys: this version of celery-fence can't do that yet. "
+            "Give one key, written as one text such as 'tenant:<tenant_id>'."
         )
     if not isinstance(spec, str) and not callable(spec):
         raise given.wrong("a template such as 'tenant:<tenant_id>', or a function of the task's arguments")
@@ -152,11 +165,16 @@ def _lock_key(written: Written, task: Any, app: Any, *, without: str | None) -> 
 
 
 def _refuse_missing_key(task: Any, app: Any) -> None:
-    """Where `FencedTask` is the default base of the app's tasks, one without a key is simply not fenced."""
+    """Where `FencedTask` is the default base of the app's tasks, one without a word of ours is simply not fenced."""
     if not issubclass(class_of(task), app.Task):
         raise ConfigError(
             f"Task {name_of(task)!r} is fenced, but has no lock_key. Say what it works on, for example "
             "lock_key='tenant:<tenant_id>:sync'; a template without placeholders is one lock for all runs."
+        )
+    for name in own_options(task):
+        raise ConfigError(
+            f"Task {name_of(task)!r} has {name}, but no lock_key, so it would not be fenced. Give it one, "
+            f"for example lock_key='tenant:<tenant_id>:sync', or leave {name} out."
         )
 
 
@@ -167,7 +185,7 @@ def _inject_as(written: Written, settings: FenceSettings, task: Any) -> str | No
     if keyword is None:
         return None
     if keyword in parameters:
-        return _by_keyword(parameters[keyword], written.task)
+        return _by_keyword(keyword, list(parameters.values()), written.task)
     if given is None:
         return None
     if any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values()):
@@ -180,12 +198,21 @@ def _inject_as(written: Written, settings: FenceSettings, task: Any) -> str | No
     return None
 
 
-def _by_keyword(parameter: Parameter, task: str) -> str:
-    if parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
-        return parameter.name
+def _by_keyword(name: str, parameters: list[Parameter], task: str) -> str:
+    """*name*, if it can be given by keyword, whatever else a caller gives by position."""
+    place = [each.name for each in parameters].index(name)
+    parameter, after = parameters[place], parameters[place + 1 :]
+    if parameter.kind is Parameter.KEYWORD_ONLY:
+        return name
+    why = f"{parameter.kind.description}"
+    if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD:
+        reached = [each for each in after if each.kind in _BY_POSITION]
+        if not reached:
+            return name
+        why = f"in front of {str(reached[0])!r}, which a caller may give by position"
     raise ConfigError(
-        f"Task {task!r} takes its fencing token as {str(parameter)!r}, {parameter.kind.description}: it "
-        f"is injected by keyword, so write def ...(..., *, {parameter.name}), or set inject_as=None."
+        f"Task {task!r} takes its fencing token as {str(parameter)!r}, {why}: it "
+        f"is injected by keyword, so write def ...(..., *, {name}), or set inject_as=None."
     )
 
 

@@ -16,14 +16,16 @@ from celery.exceptions import Ignore, Reject, Retry
 from celery_fence.errors import Contended, StoreUnavailable
 from celery_fence.locking import events, policies
 from celery_fence.locking.policies import Fail, GiveUp, Miss, SendLater, SendToBack, SkipRun, decide
+from celery_fence.locking.store import DeliveryEnded, Gone, Holder
 from celery_fence.task.dead_letters import dead_letter
+from celery_fence.task.endings import Finished, ending_of_decision
 from celery_fence.task.install import runtime
 from celery_fence.task.notes import Count, wall_clock
-from celery_fence.task.publish import Publisher, route_of, send_again
+from celery_fence.task.publish import route_of, send_again
+from celery_fence.task.settings import visibility_timeout
 from celery_fence.task.skip import skip
 
 if TYPE_CHECKING:
-    from celery_fence.locking.store import Holder
     from celery_fence.task.run import Run
 
 logger = logging.getLogger(__name__)
@@ -43,6 +45,21 @@ class PutOff(Ignore, Exception):
 
 class Superseded(Ignore, Exception):
     """Ends a run whose message a copy took over: the result is the copy's business, nothing is stored."""
+
+
+def foresee(run: Run) -> str:
+    """
+    The name of the terminal decision that a miss would lead to now; empty if the message would come back.
+
+    Asked before the lease is, so that the store can remember the decision in the same
+    round trip. Who holds the key makes no difference to it.
+    """
+    if not run.identity:
+        return ""
+    somebody = Holder(run.key, owner="", token=0, ttl_left=None)
+    return ending_of_decision(
+        decide(run.options.miss_policy, _asked(run, run.key, somebody, run.notes.misses))
+    )
 
 
 def miss(run: Run, key: str, holder: Holder | None) -> Exception:
@@ -72,17 +89,58 @@ def outage(run: Run, error: StoreUnavailable) -> Exception:
 def lost(run: Run, error: Exception) -> Exception:
     """What becomes of *run*'s message after its lease was lost and its body stopped with *error*."""
     if run.succeeded_by_copy:
-        return Superseded(f"A copy of this message holds {run.key!r} now.")
-    if run.options.lost_policy != "retry" or run.task.request.is_eager or run.task.request.called_directly:
+        return superseded(run)
+    if run.options.lost_policy != "retry" or run.task.request.is_eager:
+        run.ended = "failed"
         return error
     if run.notes.losses >= LOST_RETRIES:
         logger.error(
             "Task %s[%s] lost its lease %d times; it fails now", run.task.name, run.task_id, LOST_RETRIES
         )
+        run.ended = "failed"
         return error
     delay = min(2.0**run.notes.losses, _longest_delay(run) or HOUR)
     notes = run.notes.cleared().lost_again()
     return _retry(error, delay, send_again(run.task, notes, delay=delay))
+
+
+def superseded(run: Run) -> Exception:
+    """
+    End a run whose message a copy holds now, or has ended: the result is the copy's business, nothing is stored.
+
+    While the copy runs, the message is published for later once more: on Redis this
+    acknowledgement takes away the broker's record of the copy too.
+    """
+    run.ended = ""  # what is noted is the copy's end
+    answer = run.answer
+    if isinstance(answer, Gone) and not answer.ended and answer.holder is not None:
+        return put_off(run, answer.holder)
+    return Superseded(f"A copy of this message has ended it while {run.key!r} was lost.")
+
+
+def ended_before(run: Run, end: DeliveryEnded) -> Exception | None:
+    """
+    What becomes of a copy of a delivery that has ended; None where the body runs after all.
+
+    See `celery_fence.task.endings` for the table.
+    """
+    if end.noted:
+        return Finished(f"This delivery has ended before ({end.ending.how}).")
+    if end.age < run.options.ttl:
+        return _come_again(run, run.options.ttl - end.age)
+    match end.ending.how:
+        case "returned" | "failed":
+            return None
+        case "skipped" | "dead_lettered" | "raised":
+            return _act_again(run, end)
+        case _:
+            run.ended = end.ending.how  # what followed was published before: only the note was missing
+            return Finished(f"This delivery has ended before ({end.ending.how}).")
+
+
+def _act_again(run: Run, end: DeliveryEnded) -> Exception:
+    """Carry out once more the decision of a process that died before it had."""
+    return miss(run, run.key, end.holder or Holder(run.key, owner="", token=0, ttl_left=None))
 
 
 def put_off(run: Run, holder: Holder) -> Exception:
@@ -102,7 +160,12 @@ def put_off(run: Run, holder: Holder) -> Exception:
         longest_delay=_longest_delay(run),
     )
     decision = decide(policies.Retry(), waits)
-    delay = decision.delay if isinstance(decision, SendLater) else 1.0
+    return _come_again(run, decision.delay if isinstance(decision, SendLater) else 1.0, holder)
+
+
+def _come_again(run: Run, delay: float, holder: Holder | None = None) -> Exception:
+    """Publish this copy for later and end it without a trace."""
+    delay = min(max(delay, 1.0), _longest_delay(run) or HOUR)
     try:
         send_again(run.task, run.notes.put_off_again(), delay=delay)
     except Reject:
@@ -114,7 +177,7 @@ def put_off(run: Run, holder: Holder) -> Exception:
 
 
 def _asked(run: Run, key: str, holder: Holder | None, count: Count) -> Miss:
-    now = wall_clock()
+    now = run.now
     return Miss(
         key=key,
         holder=holder,
@@ -133,6 +196,8 @@ def _act(run: Run, policy: policies.Policy, asked: Miss, count: Count, why: Exce
     decision = decide(policy, asked)
     holder = asked.holder
     _tell(run, asked, count, decision)
+    run.ended = ending_of_decision(decision)
+    run.remembered = bool(run.if_held) and holder is not None
     match decision:
         case SendLater() | SendToBack():
             return _send_again(run, decision, holder, why)
@@ -170,10 +235,8 @@ def _longest_delay(run: Run) -> float | None:
     A message that waits for its time in a worker longer than that timeout is
     delivered again and again (Celery's documentation, "Visibility timeout" of Redis).
     """
-    if run.task.request.is_eager or Publisher.of(run.task.app).driver in ("amqp", "memory"):
-        return None
-    options = run.task.app.conf.broker_transport_options or {}
-    return float(options.get("visibility_timeout", HOUR)) / 2
+    timeout = None if run.task.request.is_eager else visibility_timeout(run.task.app)
+    return None if timeout is None else timeout / 2
 
 
 def _contended(key: str, holder: Holder | None, count: Count) -> Contended:
@@ -185,16 +248,13 @@ def _contended(key: str, holder: Holder | None, count: Count) -> Contended:
 
 def describe(holder: Holder) -> str:
     """A holder in words."""
+    if holder.closed:
+        return f"nobody: the last holder was lost, and the key stays closed for {holder.ttl_left or 0.0:.1f} s more"
     facts = holder.facts
-    name = (
-        f"{facts.task_name}[{facts.task_id}]" if facts.task_id else facts.task_name or f"owner {holder.owner}"
-    )
-    left = (
-        "no TTL at all (NO-TTL: made by hand?)"
-        if holder.ttl_left is None
-        else f"{holder.ttl_left:.1f} s left"
-    )
-    return f"{name} on {facts.host or 'an unknown host'}, {left}"
+    name = facts.task_name or (f"process {facts.pid}" if facts.pid else f"owner {holder.owner}")
+    who = f"{name}[{facts.task_id}]" if facts.task_id else name
+    left = "NO-TTL (made by hand?)" if holder.ttl_left is None else f"{holder.ttl_left:.1f} s left"
+    return f"{who} on {facts.host or 'an unknown host'}, {left}"
 
 
 def _tell(run: Run, asked: Miss, count: Count, decision: policies.Decision) -> None:

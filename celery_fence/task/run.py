@@ -9,10 +9,10 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from celery_fence.locking.lease import Lease, NullLease
-from celery_fence.locking.store import Claim, Facts, Gone, Holder
+from celery_fence.locking.store import Claim, Ending, Facts, Gone, Holder
 from celery_fence.task.install import runtime
 from celery_fence.task.interrupt import Body
-from celery_fence.task.notes import HEADER, RUN, Notes
+from celery_fence.task.notes import HEADER, RUN, Notes, wall_clock
 from celery_fence.task.options import TaskOptions
 
 if TYPE_CHECKING:
@@ -29,6 +29,23 @@ class Run:
     task, which all executions of a process share.
     """
 
+    key = ""
+    lease: Lease | NullLease | None = None
+    borrowed = False
+    """The lease is that of the execution around this one, which releases it."""
+    entered = False
+    released = False
+    answer: ReleaseAnswer | None = None
+    if_held = ""
+    """The terminal decision that a miss would lead to."""
+    ended = ""
+    """How the delivery ended; empty while it hasn't, or where it is to come again."""
+    remembered = False
+    """The store knows how it ended, from the release or the acquire."""
+    outcome_stored = False
+    completes: Ending | None = None
+    """The end of an earlier copy, whose epilogue this run completes."""
+
     def __init__(self, task: Any, request: Any, args: Any, kwargs: Any) -> None:
         handed = request.get(RUN)
         self.handed: dict[str, Any] = handed if isinstance(handed, dict) else {}
@@ -40,27 +57,45 @@ class Run:
         self.redelivered = bool((request.delivery_info or {}).get("redelivered"))
         self.delivery = f"{request.replaced_task_nesting or 0}.{self.notes.delivery}"
         self.owner: str = self.handed.get("owner") or uuid.uuid4().hex
+        self.now = wall_clock()
         self.args = args
-        self.kwargs = without_token(kwargs, self.options.inject_as)
-        self.key = ""
-        self.lease: Lease | NullLease | None = None
+        self.kwargs = without_token(task.name, kwargs, self.options.inject_as)
         self.body = Body()
-        self.borrowed = False
-        self.entered = False
-        self.released = False
-        self.answer: ReleaseAnswer | None = None
+        self.identity = "" if request.is_eager else self._identity()
 
     @property
     def fenced(self) -> bool:
         """Whether the task has a key at all."""
         return self.options.lock_key is not None
 
-    def claim(self) -> Claim:
-        """What is asked of the store for this execution."""
+    def render(self) -> str:
+        """The key of this execution. `LockKeyError` if it can't be built from the arguments."""
         rule = self.options.lock_key
         if rule is not None and not self.key:
             self.key = rule.render(self.args, self.kwargs)
-        return Claim(self.key, self.owner, self.options.ttl, self._facts())
+        return self.key
+
+    def claim(self) -> Claim:
+        """What is asked of the store for this execution."""
+        return Claim(
+            key=self.key,
+            owner=self.owner,
+            ttl=self.options.ttl,
+            facts=self._facts(),
+            delivery=self.identity if self._may_be_a_copy() else "",
+            message=f"{self.task.name}|{self.task_id}",
+            if_held=self.if_held,
+            retention=self.options.settings.done_retention,
+            lost_delay=self.options.lost_delay,
+        )
+
+    def _identity(self) -> str:
+        """Which delivery this is: the same for its copies, another for each retry, replacement and new send."""
+        return f"{self.task.name}|{self.task_id}|{self.retries}|{self.delivery}"
+
+    def _may_be_a_copy(self) -> bool:
+        """Without a delivery id only what the broker flags as redelivered counts as a copy, or was put off as one."""
+        return bool(self.notes.delivery or self.notes.put_offs) or self.redelivered
 
     def _facts(self) -> Facts:
         return Facts(
@@ -82,7 +117,7 @@ class Run:
         facts = holder.facts
         mine = (self.task.name, self.task_id, self.retries, self.delivery)
         same = mine == (facts.task_name, facts.task_id, facts.retries, facts.delivery)
-        return same and (bool(self.notes.delivery) or self.redelivered)
+        return same and self._may_be_a_copy()
 
     def overtook(self, holder: Holder) -> bool:
         """Whether *holder* is the predecessor of this retry, about to release: it published us from its body."""
@@ -97,31 +132,51 @@ class Run:
     def took(self, lease: Lease) -> None:
         """Note the lease before anything can interrupt: from here on it will be released."""
         self.lease = lease
+        self.if_held = ""
 
-    def release(self) -> None:
+    def end(self, ending: Ending | None, *, complete: bool = True) -> None:
+        """The body has ended: release, and remember how. Not *complete*: a copy would need more than is remembered."""
+        self.release(ending)
+        self.ended = ending.how if ending is not None else ""
+        self.remembered = self.remembered and complete
+
+    def release(self, ending: Ending | None = None) -> None:
         """
-        Give the lease back, once; what the store answered is kept for who decides what follows.
+        Give the lease back, once, and have the store remember how the delivery ended.
 
-        Noted as done only afterwards: where a soft time limit strikes on the way, the
-        net under `__call__` does it again.
+        What the store answered is kept for who decides what follows. Noted as done
+        only afterwards: where a soft time limit strikes on the way, the net under
+        `__call__` does it again.
         """
         if self.released or self.borrowed or not isinstance(self.lease, Lease):
             return
-        self.answer = runtime(self.task.app).locker(self.options.ttl).release(self.lease)
+        self.answer = (
+            runtime(self.task.app)
+            .locker(self.options.ttl)
+            .release(self.lease, ending if self.identity else None, self.identity)
+        )
+        self.remembered = ending is not None and self.answer is not None
         self.released = True
 
     @property
+    def in_epilogue(self) -> bool:
+        """Whether the delivery has ended and what follows is published and stored: it may be done again by a copy."""
+        return bool(self.identity) and self.ended in ("returned", "skipped")
+
+    @property
     def succeeded_by_copy(self) -> bool:
-        """Whether a copy of this very message took the key over: the result is then its business."""
+        """Whether a copy of this very message took the key over, or has ended it: the result is its business."""
         answer = self.answer
-        return isinstance(answer, Gone) and answer.holder is not None and self.is_copy_of(answer.holder)
+        if not isinstance(answer, Gone):
+            return False
+        return answer.ended or (answer.holder is not None and self.is_copy_of(answer.holder))
 
 
-def without_token(kwargs: dict[str, Any], keyword: str | None) -> dict[str, Any]:
+def without_token(task: str, kwargs: dict[str, Any], keyword: str | None) -> dict[str, Any]:
     """*kwargs* without a fencing token that a message should never carry."""
     if keyword is None or keyword not in kwargs:
         return kwargs
-    logger.warning("A message carries %s=...: ignored, celery-fence injects its own", keyword)
+    logger.warning("%s was sent with %s=...: ignored, celery-fence injects its own", task, keyword)
     return {name: value for name, value in kwargs.items() if name != keyword}
 
 
@@ -140,16 +195,14 @@ def clear_notes(request: Any, run: Run) -> None:
         }
 
 
-def release_what_is_left(sender: Any = None, **_: Any) -> None:
+def release_what_is_left(run: Run) -> None:
     """
     The net under `__call__`: release what a run still holds when Celery is done with it.
 
-    Connected to `task_postrun`. It finds something only where the body was never
-    entered, or where a base class replaced `__call__` without calling it.
+    It finds something only where the body was never entered, or where a base class
+    replaced `__call__` without calling it.
     """
-    request = getattr(sender, "request", None)
-    run = run_of(request) if request is not None else None
-    if run is None or run.released:
+    if run.released:
         return
     if isinstance(run.lease, Lease) and not run.borrowed and not run.entered:
         logger.warning(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from celery_fence.errors import ConfigError
 from celery_fence.locking.policies import Policy, Retry
 from celery_fence.task import given as rules
-from celery_fence.task.given import Given
+from celery_fence.task.given import Given, raise_all
 from celery_fence.task.limits import checked_max_hold, checked_ttl
 from celery_fence.task.sources import Fingerprint, fingerprint
 from celery_fence.task.spelling import ABSENT, respelled, setting, unknown_settings
@@ -90,10 +90,14 @@ NAMES: Final = ("fence_url", *(f"fence_{each.name}" for each in fields(FenceSett
 WATCHED: Final = NAMES + _CELERYS
 
 
+def wrong_settings(app: Any) -> list[ConfigError]:
+    """One error for every setting of *app* that is misspelt or has a wrong value of its own."""
+    return [*unknown_settings(app, NAMES), *_values(app)[1]]
+
+
 def _resolve(app: Any) -> FenceSettings:
-    for error in unknown_settings(app, NAMES):
-        raise error
-    values = {name: rule(app, found) for name, rule in _RULES.items() if (found := _found(app, name))}
+    values, wrong = _values(app)
+    raise_all([*unknown_settings(app, NAMES), *wrong])
     home = values.pop("url", None) or inherited_url(app, setting=respelled("fence_url", app.conf.prefix))
     values.setdefault("done_retention", _done_retention(app))
     settings = FenceSettings(home=home, **values)
@@ -101,18 +105,38 @@ def _resolve(app: Any) -> FenceSettings:
     return settings
 
 
+def _values(app: Any) -> tuple[dict[str, Any], list[ConfigError]]:
+    """The values that are given, and what is wrong with the others."""
+    values: dict[str, Any] = {}
+    wrong: list[ConfigError] = []
+    for name, rule in _RULES.items():
+        found = _found(app, name)
+        if found is None:
+            continue
+        try:
+            values[name] = rule(app, found)
+        except ConfigError as error:
+            wrong.append(error)
+    return values, wrong
+
+
 def _found(app: Any, name: str) -> Given | None:
     given = setting(app, f"fence_{name}")
     return None if given.value is ABSENT else given
 
 
-def _done_retention(app: Any) -> float:
-    """The longer of an hour and twice the time after which the broker redelivers."""
+def visibility_timeout(app: Any) -> float | None:
+    """Seconds after which the broker delivers an unacknowledged message again; None for one that has no such time."""
+    if str(app.conf.broker_url or "amqp").startswith(("amqp", "pyamqp", "memory")):
+        return None
     options = app.conf.get("broker_transport_options")
     timeout = options.get("visibility_timeout", _HOUR) if isinstance(options, dict) else _HOUR
-    redelivers = not str(app.conf.broker_url or "amqp").startswith(("amqp", "pyamqp", "memory"))
-    numeric = isinstance(timeout, int | float)
-    return max(_HOUR, 2.0 * timeout) if redelivers and numeric else _HOUR
+    return float(timeout) if isinstance(timeout, int | float) else _HOUR
+
+
+def _done_retention(app: Any) -> float:
+    """The longer of an hour and twice the time after which the broker redelivers."""
+    return max(_HOUR, 2.0 * (visibility_timeout(app) or 0.0))
 
 
 def _check_against_each_other(app: Any, settings: FenceSettings) -> None:
@@ -122,17 +146,6 @@ def _check_against_each_other(app: Any, settings: FenceSettings) -> None:
         raise setting(app, "fence_counter_retention").wrong(
             f"at least fence_ttl, which is {settings.ttl:g} seconds"
         )
-
-
-def _only(default: object) -> Callable[[Any, Given], Any]:
-    """A setting whose machinery comes with a later version."""
-
-    def rule(_app: Any, given: Given) -> Any:
-        if isinstance(given.value, bool) or given.value != default:
-            raise given.not_yet(default)
-        return default
-
-    return rule
 
 
 def _mode(_app: Any, given: Given) -> str:
@@ -147,8 +160,8 @@ def _url(_app: Any, given: Given) -> str | None:
     if given.value is None:
         return None
     if not isinstance(given.value, str) or "://" not in given.value:
-        shown = "a text without '://'" if isinstance(given.value, str) else type(given.value)
-        raise Given(given.place, shown).wrong("a URL such as 'redis://localhost:6379/0'")
+        shown = "a text without '://'" if isinstance(given.value, str) else ""  # it may hold a password
+        raise given.wrong("a URL such as 'redis://localhost:6379/0'", shown=shown)
     return given.value
 
 
@@ -158,7 +171,7 @@ _RULES: Final[Mapping[str, Callable[[Any, Given], Any]]] = {
     "max_hold": checked_max_hold,
     "miss_policy": lambda _app, given: rules.policy(given),
     "lost_policy": lambda _app, given: rules.word(given, LOST_POLICIES),
-    "lost_delay": _only(0.0),
+    "lost_delay": lambda _app, given: rules.seconds(given, least=0.0),
     "outage_policy": lambda _app, given: rules.outage_policy(given),
     "mode": _mode,
     "inject_as": lambda _app, given: rules.keyword_name(given),

@@ -15,6 +15,7 @@ from celery.app.task import Context
 from celery.canvas import group, maybe_signature
 from celery.exceptions import Ignore
 
+from celery_fence.errors import FenceError
 from celery_fence.locking.keys import signature_of
 
 if TYPE_CHECKING:
@@ -71,18 +72,32 @@ def skip(run: Run, decision: SkipRun, holder: Holder | None) -> Skipped:
         _end_chain(task, request, value)
     if not request.is_eager or task.store_eager_result:
         task.backend.mark_as_done(request.id, value, request, _stores_result(task, request))
-    why = "the lease store is out of reach" if holder is None else f"held by {holder.facts.task_name or holder.owner}"
+    why = (
+        "the lease store is out of reach"
+        if holder is None
+        else f"held by {holder.facts.task_name or holder.owner}"
+    )
     return Skipped(value, f"skipped: {run.key}, {why}")
 
 
 def _own_result(run: Run, result: Any) -> Any:
-    """The policy's result; a callable makes it from the bound arguments."""
+    """
+    The policy's result; a callable makes it from the bound arguments.
+
+    One that raises makes the message a FAILURE: there is nothing that could be stored in its place.
+    """
     if not callable(result):
         return result
     signature = signature_of(run.task.run, without=run.options.inject_as)
     bound = signature.bind(*run.args, **run.kwargs)
     bound.apply_defaults()
-    return result(dict(bound.arguments))
+    try:
+        return result(dict(bound.arguments))
+    except Exception as error:  # the user's code: whatever it raises, there is no result
+        raise FenceError(
+            f"Skip(result=...) of task {run.task.name!r} failed: {type(error).__name__}: {error}. The body didn't run, "
+            f"since the key {run.key!r} was held."
+        ) from error
 
 
 def _stores_result(task: Any, request: Any) -> bool:

@@ -17,6 +17,8 @@ ABSENT: Final = object()
 """The value of a setting that nobody has written."""
 
 SYNONYMS: Final[Mapping[str, str]] = {
+    "fence_enabled": "fence_mode",
+    "fence_disabled": "fence_mode",
     "fence_policy": "fence_miss_policy",
     "fence_policy_on_miss": "fence_miss_policy",
     "fence_on_miss": "fence_miss_policy",

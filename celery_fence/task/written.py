@@ -16,7 +16,6 @@ UNSET: Final = object()
 LATER: Final[Mapping[str, object]] = {
     "lock_holders": 1,
     "lock_cooldown": 0,
-    "lock_lost_delay": 0,
     "fence_mode": "enforce",
     "idempotency_key": None,
 }
@@ -30,6 +29,7 @@ OPTIONS: Final = (
     "lost_policy",
     "outage_policy",
     "inject_as",
+    "lock_lost_delay",
     *LATER,
 )
 
@@ -62,6 +62,12 @@ def raw_options(task: Any) -> tuple[object, ...]:
     if own.keys().isdisjoint(OPTIONS):
         return raw
     return tuple(own.get(name, value) for name, value in zip(OPTIONS, raw, strict=True))
+
+
+def own_options(task: Any) -> list[str]:
+    """The options that *task* has itself, by decorator or in its body; those of its base classes don't count."""
+    own = vars(class_of(task))
+    return [name for name in OPTIONS if own.get(name) is not None]
 
 
 def is_on_decorator(task: Any, name: str) -> bool:

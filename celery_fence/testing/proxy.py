@@ -70,6 +70,12 @@ class Proxy:
         self.hold_requests()
         self.hold_replies()
 
+    def deafen(self) -> None:
+        """Silence the connections that are open now, for good; new ones work: a firewall that forgot them."""
+        with self._lock:
+            for link in self._links:
+                link.deaf = True
+
     def go_down(self) -> None:
         """Reset all connections, and each new one at once."""
         self._down = True
@@ -128,6 +134,8 @@ class Proxy:
     def _pump_requests(self, link: _Link) -> None:
         while chunk := link.read(link.client):
             self._requests_pass.wait()
+            if link.deaf:
+                continue
             victim = self._victim
             if victim is not None and victim in chunk:
                 self._victim, link.doomed = None, True
@@ -153,6 +161,7 @@ class _Link:
         self.client = client
         self.server = server
         self.doomed = False
+        self.deaf = False
 
     def read(self, end: socket.socket) -> bytes:
         try:

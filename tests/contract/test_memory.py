@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from celery_fence.locking.store import Claim, Granted
+from celery_fence.locking.store import Claim, Ending, Granted, Note, Released
 from celery_fence.stores import from_url
 from celery_fence.stores.memory import MemoryStore
 from celery_fence.testing.clock import FakeClock
@@ -66,6 +66,49 @@ def test_idle_keys_leave_nothing_after_the_retention_time(store, clock):
     store.acquire(Claim("k", "o", 5.0))
 
     assert set(store._space.counters) == {"k"}
+    assert set(store._space.leases) == {"k"}
+
+
+def test_ended_deliveries_leave_nothing_after_their_retention(store, clock):
+    for number in range(100):
+        claim = Claim("k", f"o{number}", 5.0, delivery=f"d{number}", retention=50)
+        store.release(claim, store.acquire(claim).token, Ending("returned", b"1"))
+        store.note([Note("k", f"n{number}", "returned", 50)])
+    store.acquire(Claim("k", "o", 5.0))
+    assert len(store._space.markers) == 200
+
+    clock.advance(51)
+    store.acquire(Claim("k", "o", 5.0))
+
+    assert store._space.markers == {}
+
+
+def test_without_a_delivery_nothing_is_kept(store):
+    claim = Claim("k", "o", 5.0)
+    store.release(claim, store.acquire(claim).token, Ending("returned", b"1"))
+    store.note([Note("k", "", "returned", 50)])
+
+    assert store._space.markers == {}
+
+
+def test_a_release_repeated_after_the_counter_was_lost_leaves_what_is_remembered(store):
+    claim = Claim("k", "o", 5.0, delivery="d")
+    grant = store.acquire(claim)
+    store.release(claim, grant.token, Ending("returned", b"1"))
+    store._space.counters.clear()
+
+    assert store.release(claim, grant.token, Ending("failed")) == Released()
+    assert store.acquire(Claim("k", "copy", 5.0, delivery="d")).ending == Ending("returned", b"1")
+
+
+def test_a_closed_lease_is_not_swept_away_before_its_key_opens(store, clock):
+    store.acquire(Claim("closed", "o", 5.0, lost_delay=20.0))
+    clock.advance(6)
+    store.acquire(Claim("k", "o", 5.0))
+    assert store.holder("closed").closed
+
+    clock.advance(20)
+    store.acquire(Claim("k", "p", 5.0))
     assert set(store._space.leases) == {"k"}
 
 

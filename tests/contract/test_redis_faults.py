@@ -5,16 +5,35 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import replace
 from types import NoneType
 
 import pytest
 
 from celery_fence.errors import StoreUnavailable
-from celery_fence.locking.store import Claim, Ended, Gone, Granted, Held, Kept, Released, Renewal
+from celery_fence.locking.store import (
+    Claim,
+    DeliveryEnded,
+    Ended,
+    Ending,
+    Gone,
+    Granted,
+    Held,
+    Kept,
+    Note,
+    Released,
+    Renewal,
+)
 from celery_fence.stores import from_url
 from celery_fence.testing.servers import embedded_server
 
 CLAIM = Claim("tenant:7:sync", "owner", 30.0)
+DELIVERED = Claim(CLAIM.key, "owner", 30.0, delivery="d1", message="m1")
+COPY = Claim(CLAIM.key, "copy", 30.0, delivery="d1", message="m1")
+ASKER = Claim(CLAIM.key, "asker", 30.0, delivery="d2", message="m2", if_held="skipped")
+ASKERS_COPY = Claim(CLAIM.key, "asker's copy", 30.0, delivery="d2", message="m2", if_held="skipped")
+VALUE = b"\x00\xff\r\n" * 2000
+NOTE = Note(CLAIM.key, "d1", "returned", 3600.0)
 
 
 def calls(client):
@@ -101,6 +120,78 @@ class TestLostReplies:
         assert store.acquire(CLAIM) == Ended()
 
 
+class TestLostRepliesAboutDeliveries:
+    def test_a_miss_decided_for_good_whose_reply_is_cut_is_decided_once(
+        self, store_behind_proxy, proxy, store
+    ):
+        holder = store.acquire(CLAIM)
+        proxy.cut_reply_to(b"EVAL")
+
+        answer = store_behind_proxy.acquire(ASKER)
+
+        assert proxy.cuts == 1
+        assert answer.holder.token == holder.token
+        assert store.acquire(ASKERS_COPY).ending == Ending("skipped")
+
+    def test_a_miss_decided_for_good_whose_reply_was_lost_stands_although_the_key_is_free_by_now(
+        self, store_behind_proxy, proxy, store
+    ):
+        """The copy of the question arrives when the holder has gone: granted now, the work would run unrecorded."""
+        holder = store.acquire(CLAIM)
+        store_behind_proxy.holder(CLAIM.key)
+        proxy.hold_replies()
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(store_behind_proxy.acquire(ASKER)))
+        thread.start()
+        until(lambda: isinstance(store.acquire(replace(ASKERS_COPY, if_held="")), DeliveryEnded))
+        store.release(CLAIM, holder.token)
+        proxy.reset()
+        proxy.heal()
+        thread.join(10)
+
+        assert [answer.holder.token for answer in answers] == [holder.token]
+        assert store.holder(CLAIM.key) is None
+
+    def test_a_release_with_an_ending_whose_reply_is_cut_is_remembered_once(
+        self, store_behind_proxy, proxy, store
+    ):
+        grant = store_behind_proxy.acquire(DELIVERED)
+        proxy.cut_reply_to(b"EVAL")
+
+        assert store_behind_proxy.release(DELIVERED, grant.token, Ending("returned", VALUE)) == Released()
+        assert proxy.cuts == 1
+        assert store.acquire(COPY).ending == Ending("returned", VALUE)
+
+    def test_the_end_of_a_lost_run_whose_reply_is_cut_is_its_own(self, store_behind_proxy, proxy, store):
+        """Asked again, it must not take its own marker for that of a copy, and end silently."""
+        grant = store_behind_proxy.acquire(DELIVERED)
+        store.force_release(CLAIM.key)
+        store.acquire(ASKER)
+        proxy.cut_reply_to(b"EVAL")
+
+        answer = store_behind_proxy.release(DELIVERED, grant.token, Ending("returned"))
+
+        assert proxy.cuts == 1
+        assert (answer.reason, answer.ended) == ("taken", False)
+        assert store.acquire(COPY).ending == Ending("returned")
+
+    def test_a_release_repeated_after_the_counter_was_evicted_leaves_what_is_remembered(self, store, client):
+        grant = store.acquire(DELIVERED)
+        store.release(DELIVERED, grant.token, Ending("returned", VALUE))
+        client.delete(store._names.of(CLAIM.key.encode())[1])
+
+        assert store.release(DELIVERED, grant.token, Ending("failed")) == Released()
+        assert store.acquire(COPY).ending == Ending("returned", VALUE)
+
+    def test_a_note_whose_reply_is_cut_is_taken(self, store_behind_proxy, proxy, store):
+        proxy.cut_reply_to(b"EVAL")
+
+        store_behind_proxy.note([NOTE])
+
+        assert proxy.cuts == 1
+        assert store.acquire(COPY).noted
+
+
 class TestOutages:
     def test_a_silent_server_is_given_up_within_three_timeouts(self, store_behind_proxy, proxy):
         store_behind_proxy.acquire(CLAIM)
@@ -110,8 +201,16 @@ class TestOutages:
         with pytest.raises(StoreUnavailable, match="didn't answer in time"):
             store_behind_proxy.holder(CLAIM.key)
 
-        # The timeout of this store is one second.
-        assert 0.9 < time.monotonic() - started < 3.3
+        # The timeout of this store is one second; it asked twice, the second time on a new connection.
+        assert proxy.accepted == 2
+        assert 1.9 < time.monotonic() - started < 3.3
+
+    def test_a_connection_that_went_silent_is_replaced(self, store_behind_proxy, proxy):
+        grant = store_behind_proxy.acquire(CLAIM)
+        proxy.deafen()
+
+        assert store_behind_proxy.release(CLAIM, grant.token) == Released()
+        assert proxy.accepted == 2
 
     def test_a_refusing_server_is_given_up_at_once_and_found_again_when_it_is_back(
         self, store_behind_proxy, proxy
@@ -182,6 +281,26 @@ class TestOutages:
             assert isinstance(store.force_release("another").holder, NoneType)
             store.close()
 
+    def test_a_full_server_remembers_how_runs_end_and_decides_nothing_about_misses(self, prefix):
+        with embedded_server() as server, admin(server) as client:
+            store = from_url(server.url, prefix=prefix)
+            grant = store.acquire(DELIVERED)
+            other = Claim("another", "o", 30.0, delivery="d3")
+            others = store.acquire(other)
+            client.config_set("maxmemory", "1")
+
+            with pytest.raises(StoreUnavailable, match="out of memory"):
+                store.acquire(ASKER)
+            assert store.release(DELIVERED, grant.token, Ending("returned", VALUE)) == Released()
+            assert store.acquire(COPY).ending == Ending("returned", VALUE)
+            store.force_release(other.key)
+            assert store.release(other, others.token, Ending("failed")) == Gone("force_released")
+            store.note([Note(CLAIM.key, "d4", "failed", 3600.0)])
+            store.note([NOTE])
+            assert store.acquire(COPY).noted
+            assert store.acquire(Claim(CLAIM.key, "o", 30.0, delivery="d4")).noted
+            store.close()
+
     def test_a_user_without_scripts_is_told_which_permission_is_missing(self, client, server, prefix):
         client.execute_command("ACL", "SETUSER", "plain", "on", ">s3cret", "~*", "+@all", "-@scripting")
         store = from_url(f"redis://plain:s3cret@127.0.0.1:{server.port}/0", prefix=prefix)
@@ -198,6 +317,56 @@ class TestOutages:
         with pytest.raises(StoreUnavailable, match="password"):
             store.acquire(CLAIM)
         assert client.info("stats")["total_connections_received"] == before + 1
+
+
+class TestTokensAheadOfTheClock:
+    """As after a step of the server's clock back: tokens then grow by one."""
+
+    @pytest.fixture
+    def grant(self, store, client):
+        client.hset(store._names.of(CLAIM.key.encode())[1], "token", 2**52)
+        return store.acquire(CLAIM)
+
+    def successor_of(self, store):
+        return store.acquire(Claim(CLAIM.key, "successor", 30.0)).token
+
+    def test_a_token_is_the_last_one_and_one_more(self, grant):
+        assert grant.token == 2**52 + 1
+
+    def test_they_grow_after_a_release(self, store, grant):
+        store.release(CLAIM, grant.token)
+
+        assert self.successor_of(store) == grant.token + 1
+
+    def test_they_grow_after_an_expiry(self, store, client, grant):
+        client.pexpire(store._names.lease(CLAIM.key.encode()), 0)
+
+        assert self.successor_of(store) == grant.token + 1
+
+    def test_they_grow_after_a_release_although_the_counter_was_evicted(self, store, client, grant):
+        client.delete(store._names.of(CLAIM.key.encode())[1])
+        store.release(CLAIM, 0)
+
+        assert self.successor_of(store) == grant.token + 1
+
+    def test_they_grow_after_the_release_of_a_lost_lease(self, store, client, grant):
+        client.flushall()
+        store.release(CLAIM, grant.token)
+
+        assert self.successor_of(store) == grant.token + 1
+
+    def test_they_grow_after_a_force_release_although_the_counter_was_evicted(self, store, client, grant):
+        client.delete(store._names.of(CLAIM.key.encode())[1])
+        store.force_release(CLAIM.key)
+
+        assert self.successor_of(store) == grant.token + 2
+
+    def test_they_grow_after_a_repeated_acquire_that_found_no_counter(self, store, client, grant):
+        client.delete(store._names.of(CLAIM.key.encode())[1])
+        assert store.acquire(CLAIM) == grant
+        client.pexpire(store._names.lease(CLAIM.key.encode()), 0)
+
+        assert self.successor_of(store) == grant.token + 1
 
 
 class TestScripts:
@@ -236,6 +405,23 @@ class TestScripts:
             answers = []
             assert rise(client, lambda ask=question: answers.append(ask())) == {"evalsha": 1, "eval": 1}  # noqa: B023
             assert answers == [expected]
+
+    def test_each_question_about_deliveries_is_one_command(self, store, client):
+        def questions():
+            grant = store.acquire(DELIVERED)
+            store.acquire(ASKER)
+            store.acquire(ASKERS_COPY)
+            store.release(DELIVERED, grant.token, Ending("returned", VALUE))
+            store.acquire(COPY)
+            store.note([Note(f"k{number}", "d1", "returned", 3600.0) for number in range(100)])
+
+        rise(client, questions)
+        client.delete(*client.keys())
+
+        assert rise(client, questions) == {"evalsha": 6}
+
+    def test_nothing_to_note_is_no_command(self, store, client):
+        assert rise(client, lambda: store.note([Note(CLAIM.key, "", "returned", 3600.0)])) == {}
 
 
 class TestForks:
@@ -299,6 +485,42 @@ class TestLeasesMadeByHand:
         (holder,) = store.leases()
         assert (holder.key, holder.owner, holder.ttl_left) == (CLAIM.key, "by hand", None)
         assert client.pttl(store._names.of(CLAIM.key.encode())[2]) > 0
+
+    def test_a_miss_decided_for_good_on_one_is_remembered_with_all_its_bytes(self, store, client):
+        client.hset(store._names.lease(CLAIM.key.encode()), "owner", b'by "hand"\\ \x00\x1f\xc3\xb6/')
+        held = store.acquire(ASKER)
+
+        assert store.acquire(ASKER) == held
+        assert store.acquire(ASKERS_COPY).holder == held.holder
+        assert held.holder.owner == 'by "hand"\\ \x00\x1f\xf6/'
+        assert held.holder.ttl_left is None
+
+    @pytest.mark.parametrize("odd", ["inf", "nan", "-5", "junk", "1e400", ""])
+    def test_an_odd_lost_delay_closes_no_lease_for_ever(self, store, client, odd):
+        lease = store._names.lease(CLAIM.key.encode())
+        client.hset(lease, mapping={"owner": "by hand", "lost_delay": odd})
+        client.pexpire(lease, 60_000)
+
+        assert 0 < store.holder(CLAIM.key).ttl_left <= 60
+
+    def test_a_lease_whose_expiry_was_taken_away_is_held_not_closed(self, store, client):
+        store.acquire(replace(CLAIM, lost_delay=20.0))
+        client.persist(store._names.lease(CLAIM.key.encode()))
+
+        holder = store.holder(CLAIM.key)
+        assert (holder.owner, holder.closed, holder.ttl_left) == (CLAIM.owner, False, None)
+
+    def test_a_marker_of_another_type_is_replaced(self, store, client):
+        marker = store._names.done(CLAIM.key.encode(), b"d1")
+        client.set(marker, "junk")
+        grant = store.acquire(DELIVERED)
+
+        assert isinstance(grant, Granted)
+        store.release(DELIVERED, grant.token, Ending("returned"))
+        assert store.acquire(COPY).ending == Ending("returned")
+        client.set(marker, "junk")
+        store.note([NOTE])
+        assert store.acquire(COPY).noted
 
     def test_a_counter_of_another_type_is_replaced(self, store, client):
         client.set(store._names.of(CLAIM.key.encode())[1], "junk")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from celery_fence.locking.store import Claim, Facts, Renewal
+from celery_fence.locking.store import Claim, Ending, Facts, Note, Renewal
 from celery_fence.stores import from_url
 from celery_fence.stores.redis.names import Names
 
@@ -39,8 +39,60 @@ def test_no_two_names_are_equal():
     parts = ["x", "lease:x", "token:x", "x:token", "x:lease", "expiries", ":", "", "token:", "{b00}:lease:x"]
     names = [name for key in parts for name in Names("fence").of(key.encode())[:2]]
     names += set(Names("fence").indexes())
+    names += [Names("fence").done(key.encode(), delivery.encode()) for key in parts for delivery in parts]
 
-    assert len(set(names)) == 2 * len(parts) + 64
+    assert len(set(names)) == 2 * len(parts) + 64 + len(parts) ** 2
+
+
+def test_a_lease_keeps_what_its_claim_has_and_a_marker_what_an_end_has(client, server):
+    store = from_url(server.url)
+    claim = Claim(KEY, "o", 30.0, delivery="d", message="m", lost_delay=5.0)
+    grant = store.acquire(claim)
+    marker = b"fence:{b44}:done:0df333348bb2c4f0605e010b6706f5bb:tenant:7:sync"
+    lease = client.hgetall("fence:{b44}:lease:tenant:7:sync")
+    assert {name: lease[name] for name in (b"delivery", b"message", b"lost_delay")} == {
+        b"delivery": b"d",
+        b"message": b"m",
+        b"lost_delay": b"5000",
+    }
+
+    store.release(claim, grant.token, Ending("returned", b"1"))
+
+    assert sorted(client.keys()) == [marker, b"fence:{b44}:token:tenant:7:sync"]
+    assert set(client.hgetall(marker)) == {b"how", b"at", b"by", b"value"}
+    store.note([Note(KEY, "d", "returned", 3600.0)])
+    assert set(client.hgetall(marker)) == {b"how", b"at", b"by", b"noted"}
+    store.close()
+
+
+def test_markers_are_kept_for_their_retention_and_no_longer(store, client):
+    claim = Claim(KEY, "o", 30.0, delivery="d", retention=50.0)
+    asker = Claim(KEY, "p", 30.0, delivery="e", if_held="skipped", retention=60.0)
+    grant = store.acquire(claim)
+    store.acquire(asker)
+    store.release(claim, grant.token, Ending("returned"))
+    store.note([Note(KEY, "f", "failed", 70.0), Note(KEY, "d", "returned", 7000.0)])
+
+    left = [client.pttl(store._names.done(KEY.encode(), delivery)) for delivery in (b"d", b"e", b"f")]
+
+    assert [40_000 < left[0] <= 50_000, 50_000 < left[1] <= 60_000, 60_000 < left[2] <= 70_000] == [True] * 3
+    assert [client.pttl(name) > 0 for name in client.scan_iter()] == [True] * 4
+
+
+@pytest.mark.parametrize("reinstated", [False, True])
+def test_a_lease_with_a_lost_delay_and_its_index_live_until_the_key_opens(store, client, reinstated):
+    lease, _, index = store._names.of(KEY.encode())
+    claim = Claim(KEY, "o", 30.0, lost_delay=500.0)
+    grant = store.acquire(claim)
+    if reinstated:
+        client.flushall()
+        store.renew([Renewal(claim, grant.token, grant.since)])
+    for _ in range(2):
+        assert 525_000 < client.pttl(lease) <= 530_000
+        assert client.zscore(index, KEY) == pytest.approx(client.time()[0] * 1000 + 530_000, abs=5000)
+        assert client.pttl(index) >= 529_000
+        client.pexpire(lease, 505_000)
+        store.renew([Renewal(claim, grant.token, grant.since)])
 
 
 def test_after_a_release_only_the_counter_is_left_and_it_expires(store, client):

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 # The workers import `bench` by the same name, so it must be found without a test runner's import mode.
@@ -17,6 +18,14 @@ from bench.brokers import KINDS, rabbit_url
 from bench.world import Bench
 
 OPEN: list[Bench] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobody_stays_behind() -> Iterator[None]:
+    """Every worker that a test has started is gone at the end."""
+    yield
+    children = [child.as_dict(["pid", "cmdline"]) for child in psutil.Process().children()]
+    assert [child for child in children if "bench.app" in (child["cmdline"] or ())] == []
 
 
 @pytest.fixture(scope="session")

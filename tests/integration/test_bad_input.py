@@ -40,6 +40,15 @@ def test_a_worker_refuses_to_start_with(bench, what):
         assert word in last_line
 
 
+def test_a_worker_tells_all_that_is_wrong_in_its_last_lines(bench):
+    worker = bench.launch(conf={"fence_ttl": "60", "fence_lost_policy": "retyr"}, concurrency=2)
+    worker.await_exit(timeout=60)
+
+    first, second = worker.log.strip().splitlines()[-2:]
+    assert "Celery setting 'fence_ttl' is '60'" in first
+    assert "Celery setting 'fence_lost_policy' is 'retyr'" in second
+
+
 def test_a_store_of_one_process_is_fine_for_a_threads_pool(bench):
     worker = bench.worker(conf={"fence_url": "memory://"}, pool="threads", concurrency=2)
     key = bench.key()

@@ -12,7 +12,8 @@ from celery_fence import is_skipped
 
 @pytest.fixture(scope="module")
 def bench(make_bench) -> Bench:
-    bench = make_bench(fence_ttl=30.0)
+    # What follows a task is sent long before Celery calls the last hook: a release there would come too late.
+    bench = make_bench(fence_ttl=30.0, bench_linger=0.05)
     first, second = bench.launch(concurrency=2), bench.launch(concurrency=2)
     first.await_ready()
     second.await_ready()

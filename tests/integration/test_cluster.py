@@ -74,11 +74,11 @@ class WorkerNode(ProcessNode):
         self.worker.kill(signals.Signals[signal])
 
     def restart(self, timeout: int = 10) -> None:
-        self.worker.stop()
+        self.worker.stop(grace=2)
         self.worker.start()
 
     def teardown(self) -> None:
-        self.worker.stop()
+        self.worker.stop(grace=2)
 
 
 @pytest.fixture
@@ -145,7 +145,9 @@ def celery_worker_cluster(conf, tmp_path, celery_setup_app, celery_broker_cluste
     )
     assert cluster.ready()
     yield cluster
-    cluster.teardown()
+    # A cluster doesn't tear its nodes down.
+    for node in cluster:
+        node.teardown()
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from bench.waiting import wait_until
 from bench.world import Bench
@@ -61,7 +63,15 @@ def test_a_body_three_times_as_long_as_the_ttl_keeps_its_key(bench):
 def test_a_cpu_loop_does_not_starve_the_heartbeat(bench):
     key, gate = bench.key(), bench.gate()
     result = bench.send("retry", key, {"spin": gate.path.name, "value": "done"})
-    wait_until(lambda: renewals(bench, key) >= LONG // 2, timeout=20, what="renewed beyond the TTL")
+    # Under gevent and eventlet the signals come after the loop, so the store is asked.
+    beats = set()
+
+    def has_beaten():
+        holder = bench.holder(key)
+        beats.add(None if holder is None else round(time.time() - holder.beat_age, 1))
+        return len(beats) > LONG // 2
+
+    wait_until(has_beaten, timeout=20, what="renewed beyond the TTL")
     holder = bench.holder(key)
     gate.open()
 

@@ -7,7 +7,7 @@ from bench.waiting import wait_until
 from bench.world import Bench
 from celery import Celery
 
-TOPIC = {"task_default_exchange": "bench.topic", "task_default_exchange_type": "topic"}
+TOPIC = {"bench_bindings": {"": "work.#", ".other": "other.#"}, "task_default_routing_key": "work.all"}
 WORLDS = {
     "redis": ("redis", {}),
     "redis with a topic exchange": ("redis", TOPIC),
@@ -21,7 +21,7 @@ def bench(make_bench, request) -> Bench:
     kind, conf = WORLDS[request.param]
     bench = make_bench(kind, fence_ttl=30.0, **conf)
     bench.other = f"{bench.queue}.other"
-    first = bench.launch(concurrency=1)
+    first = bench.launch(concurrency=1, options=["-Q", bench.queue])
     second = bench.launch(concurrency=1, options=["-Q", bench.other])
     first.await_ready()
     second.await_ready()
@@ -33,7 +33,8 @@ def bench(make_bench, request) -> Bench:
 def test_a_message_comes_back_to_its_own_queue(bench, policy, queue):
     key = bench.key()
     bench.occupy(key)
-    result = bench.send(policy, key, {"value": "done"}, queue=getattr(bench, queue))
+    routing = {"routing_key": "other.key"} if queue == "other" and "bench_bindings" in bench.conf else {}
+    result = bench.send(policy, key, {"value": "done"}, queue=getattr(bench, queue), **routing)
     wait_until(lambda: bench.misses(key) >= 2)
     bench.vacate(key)
     worker = bench.workers[0 if queue == "queue" else 1]
@@ -46,12 +47,9 @@ def test_a_message_of_a_client_that_does_not_know_celery_fence_waits_too(bench):
     client = Celery(
         "client", set_as_current=False, broker=bench.broker.url, backend=bench.conf["result_backend"]
     )
-    client.conf.update(
-        task_default_queue=bench.queue, **(TOPIC if "task_default_exchange" in bench.conf else {})
-    )
     key = bench.key()
     bench.occupy(key)
-    result = client.send_task("retry", (key, {"value": "done"}))
+    result = client.send_task("retry", (key, {"value": "done"}), queue=bench.app.amqp.queues[bench.queue])
     wait_until(lambda: bench.misses(key) >= 2)
     bench.vacate(key)
     wait_until(lambda: bench.ledger.ends(key))

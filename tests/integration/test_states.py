@@ -10,7 +10,7 @@ from bench.world import Bench
 
 @pytest.fixture(scope="module")
 def bench(make_bench) -> Bench:
-    bench = make_bench(fence_ttl=30.0)
+    bench = make_bench(fence_ttl=3.0)
     bench.worker(concurrency=2)
     return bench
 

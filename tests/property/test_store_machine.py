@@ -1,16 +1,17 @@
 """
 Each store against one explicit model of what the protocol promises.
 
-The model knows nothing of Lua or of locks: three facts per key and the rules of
+The model knows nothing of Lua or of locks: a few facts per key and the rules of
 `celery_fence.locking.store`. Hypothesis draws questions, repeated questions, late
-questions with old tokens, expiries, evictions and losses of everything, and after
-each step the store and the model must agree on every answer and every holder.
+questions with old tokens, copies of deliveries, ends and notes, expiries with and
+without a lost delay, evictions and losses of everything, and after each step the store
+and the model must agree on every answer and every holder.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 import redis
@@ -20,12 +21,15 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 
 from celery_fence.locking.store import (
     Claim,
+    DeliveryEnded,
     Ended,
+    Ending,
     ForceReleased,
     Gone,
     Granted,
     Held,
     Kept,
+    Note,
     Released,
     Renewal,
 )
@@ -36,7 +40,7 @@ from celery_fence.testing.servers import NoServerError, embedded_server
 
 NIGHTLY = os.environ.get("FENCE_HYPOTHESIS") == "nightly"
 RUN = settings(
-    max_examples=2000 if NIGHTLY else 120,
+    max_examples=2000 if NIGHTLY else 200,
     stateful_step_count=50 if NIGHTLY else 30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
@@ -46,25 +50,55 @@ RUN = settings(
 # Some would share names if the layout were not injective; "k:token" and "{21}" lie in one bucket.
 KEYS = ("k", "k:token", "token:k", "a{b}", "{21}")
 OWNERS = ("ann", "bob", "cy")
+DELIVERIES = ("", "d1", "d2")
 TTL = 600.0
+LOST_DELAY = 300.0
 AHEAD = 3600 * 1_000_000
 
-keys = st.sampled_from(KEYS)
+# Mostly one key: what goes wrong needs several questions about the same.
+keys = st.just("k") | st.sampled_from(KEYS)
 owners = st.sampled_from(OWNERS)
+deliveries = st.sampled_from(DELIVERIES)
+hows = st.sampled_from(["returned", "failed", "retried"])
+claims = st.builds(
+    Claim,
+    keys,
+    owners,
+    st.just(TTL),
+    delivery=deliveries,
+    message=st.sampled_from(["", "m1", "m2"]),
+    if_held=st.sampled_from(["", "skipped", "raised"]),
+    lost_delay=st.sampled_from([0.0, LOST_DELAY]),
+)
+endings = st.builds(Ending, hows, st.sampled_from([None, b"", b"\x00\xff\r\n"]))
 
 
 @dataclass
 class Grant:
     """What a holder remembers."""
 
-    key: str
-    owner: str
+    claim: Claim
     token: int
     since: float
+    closed: bool = False
 
     @property
-    def claim(self):
-        return Claim(self.key, self.owner, TTL)
+    def key(self):
+        return self.claim.key
+
+    @property
+    def owner(self):
+        return self.claim.owner
+
+
+@dataclass
+class Marker:
+    """How a delivery ended, by whose word; *held* is what that owner was told, where it decided so on a miss."""
+
+    ending: Ending
+    by: str
+    noted: bool = False
+    held: Held | None = None
 
 
 @dataclass
@@ -78,6 +112,7 @@ class KeyModel:
     highest_ever: int = 0
 
     ahead: bool = False
+    markers: dict[str, Marker] = field(default_factory=dict)
 
     def evict_counter(self):
         self.last, self.released, self.forced = 0, None, 0
@@ -85,9 +120,17 @@ class KeyModel:
             # The limit of the rule: a clock that stepped back AND a lost counter.
             self.highest_ever = 0
 
+    def is_held_by(self, owner):
+        return self.holder is not None and self.holder.owner == owner
+
+    def is_held_by_a_copy_of(self, claim):
+        return self.holder is not None and self.holder.claim.delivery == claim.delivery
+
     def why_gone(self, owner, token):
         if self.holder and self.holder.owner != owner:
             return "taken"
+        if self.holder and self.holder.closed:
+            return "expired"
         if self.released == owner:
             return "released"
         if self.forced >= token:
@@ -112,23 +155,55 @@ class StoreMachine(RuleBasedStateMachine):
     def teardown(self):
         self.store.close()
 
-    @rule(key=keys, owner=owners, target=grants)
-    def acquire(self, key, owner):
-        model = self.model[key]
-        answer = self.store.acquire(Claim(key, owner, TTL))
-        held = model.holder
-        if model.released == owner:
-            assert answer == Ended()
-        elif held and held.owner != owner:
-            assert isinstance(answer, Held)
-            assert (answer.holder.owner, answer.holder.token) == (held.owner, held.token)
-        elif held:
+    @rule(claim=claims, target=grants)
+    def ask(self, claim):
+        return self.acquire(claim)
+
+    def acquire(self, claim):
+        model = self.model[claim.key]
+        answer = self.store.acquire(claim)
+        held, marker = model.holder, model.markers.get(claim.delivery)
+        if model.is_held_by(claim.owner) and not held.closed:
             assert answer == Granted(held.token, held.since)
             model.last = max(model.last, held.token)
+            model.holder = Grant(claim, held.token, held.since)
+        elif marker:
+            self.check_ended(marker, claim.owner, answer)
+        elif model.released == claim.owner:
+            assert answer == Ended()
+        elif held:
+            self.check_held(model, claim, answer)
         else:
             self.check_new_token(model, answer)
-            model.holder = Grant(key, owner, answer.token, answer.since)
-        return model.holder or Grant(key, owner, model.last, 1.0)
+            model.holder = Grant(claim, answer.token, answer.since)
+        return (
+            Grant(claim, model.holder.token, model.holder.since)
+            if model.holder
+            else Grant(claim, model.last, 1.0)
+        )
+
+    @rule(earlier=grants, owner=st.none() | owners, target=grants)
+    def ask_again(self, earlier, owner):
+        """A late copy of an owner's question, or a copy of the message that asks with a new one."""
+        return self.acquire(replace(earlier.claim, owner=owner or earlier.owner))
+
+    def check_ended(self, marker, owner, answer):
+        if marker.held and marker.by == owner:
+            assert answer == marker.held
+            return
+        assert isinstance(answer, DeliveryEnded)
+        assert (answer.ending, answer.noted) == (marker.ending, marker.noted)
+        assert answer.holder == (marker.held and marker.held.holder)
+        assert 0 <= answer.age < TTL
+
+    def check_held(self, model, claim, answer):
+        held = model.holder
+        assert isinstance(answer, Held)
+        found = answer.holder
+        assert (found.owner, found.token, found.closed) == (held.owner, held.token, held.closed)
+        akin = claim.message and claim.message == held.claim.message
+        if claim.if_held and claim.delivery and not akin:
+            model.markers[claim.delivery] = Marker(Ending(claim.if_held), claim.owner, held=answer)
 
     def check_new_token(self, model, answer):
         assert isinstance(answer, Granted)
@@ -146,16 +221,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     def check_renewal(self, model, grant, answer):
         held = model.holder
-        if held and held.owner == grant.owner and held.token <= grant.token:
+        if model.is_held_by(grant.owner) and held.token <= grant.token and not held.closed:
             assert answer == Kept()
-            model.holder = Grant(grant.key, grant.owner, grant.token, held.since)
+            model.holder = replace(held, token=grant.token)
             return
         reason = model.why_gone(grant.owner, grant.token)
         if reason:
             self.check_gone(answer, reason, held)
             return
         assert answer == Kept(reinstated=True)
-        model.holder = grant
+        model.holder = replace(grant)
         model.last = grant.token
 
     def check_gone(self, answer, reason, held):
@@ -164,21 +239,36 @@ class StoreMachine(RuleBasedStateMachine):
         if reason == "taken":
             assert (answer.holder.owner, answer.holder.token) == (held.owner, held.token)
 
-    @rule(grant=grants, knows_token=st.booleans())
-    def release(self, grant, knows_token):
-        model, held = self.model[grant.key], self.model[grant.key].holder
+    @rule(grant=grants, knows_token=st.booleans(), ending=st.none() | endings)
+    def release(self, grant, knows_token, ending):
+        claim, model = grant.claim, self.model[grant.key]
         token = grant.token if knows_token else 0
-        answer = self.store.release(grant.claim, token)
-        if model.released == grant.owner:
+        answer = self.store.release(claim, token, ending)
+        again, mine = model.released == claim.owner, model.is_held_by(claim.owner)
+        reason = None if again or mine else model.why_gone(claim.owner, token)
+        marker = model.markers.get(claim.delivery)
+        if reason:
+            self.check_gone(answer, reason, model.holder)
+            assert answer.ended == (marker is not None and marker.by != claim.owner)
+        else:
             assert answer == Released()
-            return
-        reason = model.why_gone(grant.owner, token)
-        if reason and not (held and held.owner == grant.owner):
-            self.check_gone(answer, reason, held)
-            return
-        assert answer == Released()
-        model.last = max(model.last, token, held.token if held else 0)
-        model.holder, model.released = None, grant.owner
+        rightful = not (again or reason)
+        copy_holds = not mine and model.is_held_by_a_copy_of(claim)
+        news = marker is None or (rightful and marker.by != claim.owner and not marker.noted)
+        if ending and claim.delivery and news and not copy_holds:
+            model.markers[claim.delivery] = Marker(ending, claim.owner)
+        if rightful:
+            model.last = max(model.last, token, model.holder.token if model.holder else 0)
+            model.holder, model.released = None, claim.owner
+
+    @rule(batch=st.lists(grants, max_size=4), how=hows)
+    def note(self, batch, how):
+        notes = [Note(grant.key, grant.claim.delivery, how, 3600.0) for grant in batch]
+        self.store.note(notes)
+        for note in notes:
+            if note.delivery:
+                marker = self.model[note.key].markers.setdefault(note.delivery, Marker(Ending(how), ""))
+                marker.ending, marker.noted = Ending(marker.ending.how), True
 
     @rule(key=keys, owner=st.none() | owners)
     def force_release(self, key, owner):
@@ -196,10 +286,22 @@ class StoreMachine(RuleBasedStateMachine):
         model.holder, model.last, model.forced = None, fence, fence
         model.highest_ever = max(model.highest_ever, fence)
 
-    @rule(key=keys)
-    def the_lease_expires(self, key):
+    @rule(grant=grants)
+    def the_lease_expires(self, grant):
+        """And closes the key, or opens one that has been closed."""
+        key, held = grant.key, self.model[grant.key].holder
+        if held and held.claim.lost_delay and not held.closed:
+            self.world.close(key)
+            held.closed = True
+            return
         self.world.expire(key)
         self.model[key].holder = None
+
+    @rule(grant=grants)
+    def a_marker_expires(self, grant):
+        key, delivery = grant.key, grant.claim.delivery
+        self.world.forget(key, delivery)
+        self.model[key].markers.pop(delivery, None)
 
     @rule(key=keys)
     def tokens_run_ahead_of_the_clock(self, key):
@@ -219,6 +321,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.world.flush()
         for model in self.model.values():
             model.holder = None
+            model.markers.clear()
             model.evict_counter()
 
     @rule()
@@ -234,7 +337,9 @@ class StoreMachine(RuleBasedStateMachine):
                 assert found is None
                 continue
             assert (found.owner, found.token, found.since) == (held.owner, held.token, held.since)
-            assert TTL - 60 < found.ttl_left <= TTL
+            assert found.closed == held.closed
+            full = LOST_DELAY if held.closed else TTL
+            assert full - 60 < found.ttl_left <= full
 
     @rule()
     def all_holders_are_listed(self):
@@ -267,6 +372,12 @@ class RedisWorld:
     def expire(self, key):
         self.client.pexpire(self.names(key)[0], 0)
 
+    def close(self, key):
+        self.client.pexpire(self.names(key)[0], round(LOST_DELAY * 1000))
+
+    def forget(self, key, delivery):
+        self.client.delete(self.store._names.done(key.encode(), delivery.encode()))
+
     def evict_counter(self, key):
         self.client.delete(self.names(key)[1])
 
@@ -293,10 +404,17 @@ class MemoryWorld:
 
     def set_counter(self, key, token):
         counter = self.store._counter(key, self.clock())
-        self.store._keep_counter(key, replace(counter, token=token), self.clock())
+        self.store._space.keep_counter(key, replace(counter, token=token), self.clock())
 
     def expire(self, key):
         self.store._space.leases.pop(key, None)
+
+    def close(self, key):
+        leases = self.store._space.leases
+        leases[key] = replace(leases[key], expires=self.clock())
+
+    def forget(self, key, delivery):
+        self.store._space.markers.pop((key, delivery), None)
 
     def evict_counter(self, key):
         self.store._space.counters.pop(key, None)

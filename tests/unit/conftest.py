@@ -29,7 +29,7 @@ class HandBeaten(Heartbeat):
 
     def beat(self) -> int:
         """What the thread would do at this moment; returns how many leases were due."""
-        due = self._pop_due(self._clock())
+        due = self._leases.take_due(self._clock())
         if due:
             self._beat(due)
         return len(due)
@@ -52,7 +52,7 @@ class ObedientStore:
             raise self.renewal
         return [self.renewal] * len(renewals)
 
-    def release(self, claim, token):
+    def release(self, *_):
         return Released()
 
 

@@ -86,8 +86,11 @@ def test_a_call_without_the_token_is_published(app, sent, make, args, kwargs):
     ],
 )
 def test_everything_else_is_checked_as_ever(app, sent, make, args, kwargs, names):  # noqa: PLR0917 - fixtures
-    with pytest.raises(TypeError, match=names):
-        make(app).apply_async(args, kwargs)
+    task = make(app)
+
+    with pytest.raises(TypeError, match=names) as caught:
+        task.apply_async(args, kwargs)
+    assert str(caught.value).startswith(f"{task.name}(): ")
     assert sent == []
 
 

@@ -34,6 +34,15 @@ def test_every_command_is_explained_by_make_help():
     assert make().stdout == shown
 
 
+def test_the_tests_can_be_narrowed_to_some():
+    command = make("--dry-run", "test", "TESTS=tests/unit/test_keys.py", "ARGS=-k chord").stdout
+
+    assert "-m pytest tests/unit/test_keys.py " in command
+    assert "-k chord" in command
+    assert "tests/integration" not in command
+    assert "tests/integration" in make("--dry-run", "test").stdout
+
+
 def test_make_says_what_to_install_where_no_python_fits(tmp_path):
     done = make("demo", "PYTHON=", f"VENV={tmp_path / 'none'}")
 

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from celery_fence import DeadLettered, FencedTask, policies, signals
-from celery_fence.task.dead_letters import DEAD, _still_ahead, replay
+from celery_fence import ConfigError, DeadLettered, FencedTask, policies, signals
+from celery_fence.task.dead_letters import DEAD, _still_ahead, purge_letters, replay
+from celery_fence.task.dead_letters import letters as dead_letters
 from celery_fence.task.notes import HEADER, Notes, Route
 
 QUEUE = "fence.dead_letters"
@@ -15,11 +16,16 @@ QUEUE = "fence.dead_letters"
 
 @pytest.fixture
 def task(app):
-    def make(policy="dead_letter"):
-        @app.task(base=FencedTask, lock_key="job:<key>", miss_policy=policy, name="the task")
-        def body(key, *, fencing_token): ...
+    made = []
 
-        return body
+    def make(policy="dead_letter"):
+        if not made:
+
+            @app.task(base=FencedTask, lock_key="job:<key>", miss_policy=policy, name="the task")
+            def body(key, *, fencing_token): ...
+
+            made.append(body)
+        return made[0]
 
     return make
 
@@ -50,7 +56,9 @@ def test_it_is_the_message_itself_with_a_header_that_says_why(app, task, in_work
     (letter,) = letters(QUEUE)
     assert (letter.headers["id"], letter.headers["x-tenant"], letter.payload[0]) == ("mine", "7", ["k"])
     dead = letter.headers[DEAD]
-    assert {name: dead[name] for name in ("reason", "key", "task_id", "attempts", "holder", "holder_task_id")} == {
+    assert {
+        name: dead[name] for name in ("reason", "key", "task_id", "attempts", "holder", "holder_task_id")
+    } == {
         "reason": "held",
         "key": "job:k",
         "task_id": "mine",
@@ -62,7 +70,9 @@ def test_it_is_the_message_itself_with_a_header_that_says_why(app, task, in_work
     assert Notes.read(letter.headers).delivery == "d"
 
 
-def test_after_a_wait_it_tells_how_often_and_since_when_and_where_it_came_from(task, in_worker, occupy, letters):
+def test_after_a_wait_it_tells_how_often_and_since_when_and_where_it_came_from(
+    task, in_worker, occupy, letters
+):
     notes = Notes(delivery="d")
     for number in range(3):
         notes = notes.missed(0, number + 1, 1.7e9 + number, Route("", "first", "first"))
@@ -82,6 +92,15 @@ def test_another_queue_may_be_named_by_policy_or_setting(app, task, in_worker, o
 
     assert len(letters("graveyard")) == 1
     assert outcome.value.queue == "graveyard"
+    assert str(outcome.value).endswith(" --queue graveyard")
+
+
+def test_its_error_says_how_to_send_it_back(task, in_worker, occupy, letters):
+    occupy("job:k")
+    outcome = in_worker(task(), "k", id="mine")
+
+    assert "after 1 try;" in str(outcome.value)
+    assert str(outcome.value).endswith("fence dead-letters replay --id mine")
 
 
 def test_it_is_signalled_with_its_facts(task, in_worker, occupy, letters):
@@ -132,6 +151,30 @@ class TestAReplay:
         task()
 
         assert replay(app) == 0
+
+    @pytest.mark.parametrize("ask", [replay, dead_letters, purge_letters])
+    def test_of_a_queue_that_there_is_not_says_so_and_makes_none(self, app, task, letters, ask):
+        task()
+
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="There is no queue 'fence\\.dead_leters'"):
+                ask(app, queue="fence.dead_leters")
+
+    @pytest.mark.parametrize("limit", [-1, "2", 1.5, True])
+    def test_with_a_limit_that_is_none_is_refused(self, app, given_up, letters, limit):
+        given_up(id="mine")
+
+        with pytest.raises(ConfigError, match=r"limit is .*, but must be a whole number, 0 or more"):
+            replay(app, limit=limit)
+        assert replay(app, limit=0) == 0
+        assert len(letters(QUEUE)) == 1
+
+    def test_with_one_id_as_a_text_is_refused_since_its_letters_are_ids_too(self, app, given_up, letters):
+        given_up(id="m")
+
+        with pytest.raises(ConfigError, match="Write \\['mine'\\]"):
+            purge_letters(app, ids="mine")
+        assert len(letters(QUEUE)) == 1
 
     def test_drops_the_membership_in_a_chord_that_was_told_of_the_failure(self, app, task, given_up, letters):
         given_up(id="mine", chord=dict(task().si("body").set(task_id="b")), group="g")

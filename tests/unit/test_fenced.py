@@ -47,7 +47,7 @@ def task(app):
 def away(monkeypatch):
     """The store is out of reach."""
 
-    def acquire(self, claim):
+    def acquire(self, *_):
         raise StoreUnavailable("no route to the store")
 
     monkeypatch.setattr(MemoryStore, "acquire", acquire)
@@ -264,13 +264,16 @@ class TestAMiss:
         notes = (
             Notes(delivery="old").missed(0, 1, 1.7e9, Route()).outage(0, 1, 1.7e9, Route()).put_off_again()
         )
-        in_worker(
-            task(lambda self: self.retry(countdown=0)),
-            "k",
-            headers={"fence": notes.header(), "x-tenant": "7"},
-        )
+        seen = []
+
+        def retries(self):
+            seen.append(Notes.read(self.request.headers))
+            self.retry(countdown=0)
+
+        in_worker(task(retries), "k", headers={"fence": notes.header(), "x-tenant": "7"})
 
         headers, _ = sent[0]
+        assert seen == [Notes(delivery="old")]
         found = Notes.read(headers)
         assert found == Notes(delivery=found.delivery)
         assert found.delivery not in ("", "old")
@@ -576,14 +579,14 @@ class TestAnOutage:
 
         assert in_worker(task(looks, outage_policy="run"), "k").value == [True, None, None]
         assert task.tokens == [None]
-        assert "Runs WITHOUT a lease on 'job:k'" in caplog.text
+        assert "runs WITHOUT a lease on 'job:k'" in caplog.text
 
     def test_in_eager_mode_ends_at_once(self, task, away, sent):
         assert isinstance(task().apply(("k",)).result, StoreUnavailable)
         assert sent == []
 
     def test_at_the_release_keeps_the_result(self, task, in_worker, monkeypatch):
-        def release(self, claim, token):
+        def release(self, *_):
             raise StoreUnavailable("no route to the store")
 
         monkeypatch.setattr(MemoryStore, "release", release)

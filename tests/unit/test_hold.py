@@ -94,6 +94,13 @@ def test_a_held_key_is_contended_at_once_and_says_by_whom(app, occupy, waits):
     assert caught.value.holder.owner == "somebody else"
 
 
+def test_a_holder_that_is_no_task_is_named_by_its_process_and_host(app, occupy):
+    occupy("invoice:7", host="web-1", pid=4711)
+
+    with pytest.raises(Contended, match="held by process 4711 on web-1, "), hold("invoice:7", app=app):
+        pytest.fail("entered")
+
+
 def test_waiting_polls_at_most_20_times_a_second_and_takes_the_key_once_it_is_free(
     app, occupy, leases, waits
 ):
@@ -235,6 +242,9 @@ def test_a_held_block_that_leaves_the_body_of_a_task_is_a_miss_of_the_task(app, 
         ({"key": "a:<id>", "values": {"id": 1}, "ttl": 0}, "hold(ttl=...)"),
         ({"key": "a:<id>", "values": {"id": 1}, "ttl": "7"}, "hold(ttl=...)"),
         ({"key": "a:<id>", "values": {"id": 1}, "wait": -1}, "hold(wait=...)"),
+        ({"key": "a:<id>", "values": 7}, "hold('a:<id>') takes the values of its placeholders as a mapping"),
+        ({"key": "a:<id>", "values": [("id", 1)]}, "such as {'id': 7}, not [('id', 1)]"),
+        ({"key": celery.signature("any.task"), "values": {"id": 1}}, "a signature has its own arguments"),
         ({"key": 7}, "int"),
         ({"key": celery.signature("unknown.task")}, "unknown.task"),
     ],
@@ -252,7 +262,7 @@ def test_a_key_that_cannot_be_built_names_its_field(app, values):
 
 
 def test_a_store_that_is_away_is_no_contention(app, down, monkeypatch):
-    def away(self, claim):
+    def away(self, *_):
         raise down
 
     monkeypatch.setattr("celery_fence.stores.memory.MemoryStore.acquire", away)
@@ -276,7 +286,7 @@ class TestADirectCall:
             self.lease.check()
             return fencing_token
 
-        def away(self, claim):
+        def away(self, *_):
             raise down
 
         monkeypatch.setattr("celery_fence.stores.memory.MemoryStore.acquire", away)

@@ -108,7 +108,7 @@ class TestBinding:
         )
 
     def test_a_call_that_does_not_fit_the_function_has_no_key(self):
-        with pytest.raises(LockKeyError, match=r"'billing\.sync'.*missing a required argument: 'tenant_id'"):
+        with pytest.raises(TypeError, match=r"^billing\.sync\(\): missing a required argument: 'tenant_id'"):
             rule("<tenant_id>").render((), {})
 
     def test_what_has_no_signature_is_refused(self):
@@ -388,7 +388,14 @@ class TestTemplates:
             ("  ", "is empty"),
             ("tenant:<tennant_id>", "no parameter 'tennant_id'. Did you mean 'tenant_id'"),
             ("tenant:{tenant_id}", "{tenant_id} is not a placeholder here; write <tenant_id>"),
-            ("tenant:{0!r:>30}", "write <0>"),
+            ("tenant:{0!r:>30}", "write <name>"),
+            ("tenant:$tenant_id", "$tenant_id is not a placeholder here; write <tenant_id>."),
+            ("tenant:${tenant_id}:sync", "${tenant_id} is not a placeholder here; write <tenant_id>."),
+            ("tenant:%(tenant_id)s", "%(tenant_id)s is not a placeholder here; write <tenant_id>."),
+            ("tenant:%s:sync", "%s is not a placeholder here; write <name>."),
+            ("<tenant_id['id']>", "has quotes or spaces around an item; write <tenant_id[id]>."),
+            ('<tenant_id[0]["id"]?>', "has quotes or spaces around an item; write <tenant_id[0][id]?>."),
+            ("<tenant_id[ id ]>", "has quotes or spaces around an item; write <tenant_id[id]>."),
             ("tenant:{}", "write <name>"),
             ("tenant:{", "write <name>"),
             ("tenant:<tenant_id.name>", "reads an attribute"),
@@ -417,6 +424,10 @@ class TestTemplates:
         assert says in str(caught.value)
         assert "billing.sync" in str(caught.value)
         assert repr(template) in str(caught.value)
+
+    @pytest.mark.parametrize("template", ["50%:<tenant_id>", "100%sure:<tenant_id>", "cost$:<tenant_id>"])
+    def test_a_percent_or_a_dollar_sign_alone_is_text(self, template):
+        assert rule(template).render((7,), {}).endswith(":7")
 
     def test_a_reserved_name_that_is_a_parameter_too_is_refused(self):
         def run(task): ...

@@ -81,8 +81,8 @@ def test_a_lease_lost_while_its_answer_is_being_noted_stays_lost(make_lease, clo
         self.lose("expired")
 
     monkeypatch.setattr(type(lease), "_trust_from", and_meanwhile)
-    lease.renewed(asked_at=clock())
 
+    assert lease.renewed(asked_at=clock()) is False
     assert lease.state is State.LOST
     with pytest.raises(LeaseLost):
         lease.check()

@@ -61,6 +61,10 @@ def test_the_first_route_counts_however_often_it_misses():
     assert Notes().missed(0, 1, 100.0, first).missed(0, 2, 101.0, later).route == first
 
 
+def test_a_truth_value_is_no_count():
+    assert Notes.read({HEADER: {"losses": True, "misses": {"total": True}}}) == Notes()
+
+
 class TestTheDeliveryId:
     def test_each_publish_has_a_new_one(self):
         headers = [{}, {}]

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from celery_fence.errors import ConfigError, LockKeyError
 from celery_fence.locking.policies import DeadLetter, Park, Raise, Requeue, Retry, Skip, Wait
-from celery_fence.task.checks import SYNONYMS, check_app, unknown_options
+from celery_fence.task.checks import STRANGERS, SYNONYMS, check_app, unknown_options
 from celery_fence.task.fenced import FencedTask
 from celery_fence.task.limits import allow_short_ttls
 from celery_fence.task.options import TaskOptions
@@ -73,6 +73,7 @@ class TestWhatTheyAreMadeOf:
             fence_renew_fraction=0.5,
             fence_miss_policy="requeue",
             fence_lost_policy="flag",
+            fence_lost_delay=2,
             fence_outage_policy="run",
         )
 
@@ -87,6 +88,7 @@ class TestWhatTheyAreMadeOf:
             lost_policy="flag",
             outage_policy="run",
             inject_as="fencing_token",
+            lost_delay=2.0,
             settings=FenceSettings.of(app),
         )
 
@@ -284,6 +286,28 @@ class TestWhereFencedTasksAreTheDefault:
 
         assert "Did you mean 'lock_key'?" in message
 
+    @pytest.mark.parametrize("option", [{"lock_ttl": 5}, {"miss_policy": "skip"}, {"lost_policy": "flag"}])
+    def test_one_with_other_options_and_no_key_is_a_mistake(self, error_of, option):
+        message = error_of(base=None, lock_key=None, **option)
+
+        assert f"Task 'shop.sync' has {next(iter(option))}, but no lock_key" in message
+
+    def test_options_of_their_base_are_for_those_that_have_a_key(self, app):
+        class ShopTask(FencedTask):
+            lock_ttl = 5
+
+        app = Celery("shop", broker="memory://", task_cls=ShopTask, set_as_current=False)
+        app.conf.fence_url = "memory://"
+
+        @app.task(lazy=False)
+        def plain(tenant_id, timeout=5):
+            return tenant_id
+
+        assert TaskOptions.of(plain).lock_key is None
+
+    def test_one_without_a_key_may_have_attributes_of_any_name(self, declare):
+        assert declare(base=None, lock_key=None, timeout=5).timeout == 5
+
 
 class TestTheInjectedArgument:
     def test_is_left_out_where_the_function_doesnt_name_it(self, declare):
@@ -349,6 +373,24 @@ class TestTheInjectedArgument:
 
         assert "'shop.sync' takes its fencing token as" in message
         assert "*, fencing_token" in message
+
+    @pytest.mark.parametrize(("place", "next_one"), [("middle", "full=False"), ("rest", "*rest")])
+    def test_that_other_arguments_by_position_would_reach_is_refused(self, error_of, place, next_one):
+        def in_the_middle(tenant_id, fencing_token=None, full=False):
+            return tenant_id
+
+        def before_the_rest(tenant_id, fencing_token=None, *rest):
+            return tenant_id
+
+        message = error_of(in_the_middle if place == "middle" else before_the_rest)
+
+        assert f"in front of {next_one!r}, which a caller may give by position" in message
+
+    def test_may_stand_last_by_position_before_others_by_keyword(self, declare):
+        def sync(tenant_id, fencing_token=None, *, full=False, **more):
+            return tenant_id
+
+        assert TaskOptions.of(declare(sync)).inject_as == "fencing_token"
 
 
 class TestWhenTheyCount:
@@ -441,6 +483,50 @@ class TestWrongNames:
 
         assert app.register_task(Sync()).lock_owner_team == "billing"
 
+    @pytest.mark.parametrize(("wrong", "right"), STRANGERS.items())
+    def test_of_other_libraries_without_any_prefix_would_do_nothing(self, error_of, wrong, right):
+        message = error_of(**{wrong: 5})
+
+        assert f"'shop.sync': celery-fence has no option {wrong!r}. Did you mean {right}?" in message
+
+    def test_a_hook_is_no_wrong_option(self, declare):
+        told = declare(on_miss=lambda miss, args, kwargs: None)
+
+        assert callable(told.on_miss)
+
+    def test_what_a_base_class_declares_may_be_given(self, app):
+        class Ours(FencedTask):
+            timeout = None
+            lock_owner_team = None
+
+        @app.task(base=Ours, lock_key="a", timeout=5, lock_owner_team="billing", lazy=False)
+        def sync():
+            return None
+
+        assert (sync.timeout, sync.lock_owner_team) == (5, "billing")
+
+    @pytest.mark.parametrize(
+        ("wrong", "right"),
+        [("lock_tll", "lock_ttl"), ("lock_timeout", "lock_ttl"), ("miss_polcy", "miss_policy")],
+    )
+    def test_in_the_body_of_a_task_are_found_too(self, app, wrong, right):
+        body = {"name": "shop.body", "lock_key": "<tenant_id>", wrong: 5, "run": lambda self, tenant_id: None}
+
+        with pytest.raises(ConfigError, match=f"no option '{wrong}'. Did you mean '{right}'"):
+            app.register_task(type("Sync", (FencedTask,), body)())
+
+    def test_a_method_in_the_body_of_a_task_is_its_own_affair(self, app):
+        class Sync(FencedTask):
+            lock_key = "tenant:<tenant_id>"
+
+            def lock_keys(self):
+                return []
+
+            def run(self, tenant_id):
+                return tenant_id
+
+        assert app.register_task(Sync()).lock_keys() == []
+
     def test_one_that_resembles_nothing_gets_the_whole_list(self, error_of):
         message = error_of(fence_zzzzzzzzz=1)
 
@@ -519,7 +605,6 @@ class TestWhatComesLater:
             ("lock_holders", 2),
             ("lock_holders", True),
             ("lock_cooldown", 5),
-            ("lock_lost_delay", 5),
             ("fence_mode", "shadow"),
             ("fence_mode", "off"),
             ("idempotency_key", "payment:<job_id>"),
@@ -536,9 +621,7 @@ class TestWhatComesLater:
         assert " yet" in message
 
     def test_its_defaults_may_be_written(self, declare):
-        declare(
-            lock_holders=1, lock_cooldown=0, lock_lost_delay=0, fence_mode="enforce", idempotency_key=None
-        )
+        declare(lock_holders=1, lock_cooldown=0, fence_mode="enforce", idempotency_key=None)
 
 
 class TestAWorkersCheck:
@@ -610,6 +693,25 @@ class TestAWorkersCheck:
 
         assert finding.level == "warning"
         assert "<request_id>" in finding.text
+
+    @pytest.mark.parametrize("option", [{"lock_key": "a"}, {"lock_ttl": 5}, {"miss_policy": "skip"}])
+    def test_warns_of_an_option_beside_another_base_which_does_nothing(self, app, declare, option):
+        declare(lock_key="tenant:<tenant_id>")
+
+        @app.task(name="shop.forgotten", lazy=False, **option)
+        def forgotten(tenant_id):
+            return tenant_id
+
+        (finding,) = check_app(app)
+
+        assert finding.level == "warning"
+        assert f"Task 'shop.forgotten' has {next(iter(option))}, but it is not fenced" in finding.text
+        assert "base=FencedTask" in finding.text
+
+    def test_finds_every_wrong_value_of_the_settings_at_once(self, app):
+        app.conf.update(fence_ttl="5", fence_prefix="a b")
+
+        assert [finding.text.split("'")[1] for finding in check_app(app)] == ["fence_ttl", "fence_prefix"]
 
     def test_warns_of_a_setting_outside_of_the_namespace(self):
         app = Celery(set_as_current=False)

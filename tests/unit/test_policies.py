@@ -2,7 +2,9 @@
 
 import math
 import pickle
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, fields, replace
+from decimal import Decimal
+from http import HTTPStatus
 
 import hypothesis
 import pytest
@@ -29,6 +31,7 @@ from celery_fence.locking.policies import (
     policy_named,
     stages,
 )
+from celery_fence.locking.policies.written import SYNONYMS
 from celery_fence.locking.store import Holder
 
 
@@ -54,13 +57,13 @@ WRITTEN = [
     (Retry(min_delay=1, max_delay=60), "Retry()"),
     (Retry(max_wait=30), "Retry(max_wait=30)"),
     (
-        Retry(2, 8, max_attempts=3, then="skip"),
+        Retry(min_delay=2, max_delay=8, max_attempts=3, then="skip"),
         "Retry(min_delay=2, max_delay=8, max_attempts=3, then=Skip())",
     ),
     (Requeue(max_wait=5, then=Raise()), "Requeue(max_wait=5, then=Raise())"),
-    (DeadLetter("lost"), "DeadLetter(queue='lost')"),
+    (DeadLetter(queue="lost"), "DeadLetter(queue='lost')"),
     (Skip(), "Skip()"),
-    (Skip(None), "Skip(result=None)"),
+    (Skip(result=None), "Skip(result=None)"),
     (Skip(result=0, chain="continue"), "Skip(result=0, chain='continue')"),
     (Wait(timeout=10, then="retry"), "Wait(timeout=10)"),
     (Park(max_parked=3), "Park(max_parked=3)"),
@@ -85,7 +88,7 @@ class TestAPolicyAsAValue:
             Retry().max_wait = 3
 
     def test_a_skip_that_gives_none_differs_from_one_that_gives_its_record(self):
-        assert Skip(None) != Skip()
+        assert Skip(result=None) != Skip()
 
     def test_a_function_as_the_result_prints_by_its_name(self):
         assert repr(Skip(result=policy_named)) == "Skip(result=policy_named)"
@@ -127,8 +130,16 @@ class TestNames:
             policy_named(wrong)
 
     def test_a_name_like_no_other_is_answered_with_all_of_them(self):
-        with pytest.raises(ConfigError, match="The names are 'retry', 'requeue', 'dead_letter', 'skip'"):
+        with pytest.raises(
+            ConfigError, match=r"The names are 'retry', 'requeue', 'dead_letter', 'skip', 'raise'\."
+        ):
             policy_named("xyzzy")
+
+    @pytest.mark.parametrize("wrong", ["waits", "prak", "coalesc", "block", "fifo", "debounce"])
+    def test_one_of_a_later_version_is_never_the_hint(self, wrong):
+        with pytest.raises(ConfigError) as caught:
+            policy_named(wrong)
+        assert not any(f"'{name}'" in str(caught.value) for name in ("wait", "park", "coalesce"))
 
     def test_a_class_instead_of_an_object_says_to_call_it(self):
         with pytest.raises(ConfigError, match=r"write Skip\(\)"):
@@ -166,6 +177,9 @@ class TestWrongFields:
             lambda: Coalesce(keep="all"),
             lambda: DeadLetter(queue=""),
             lambda: DeadLetter(queue=3),
+            lambda: DeadLetter(queue="given up"),
+            lambda: Skip(result=lambda: "without the arguments"),
+            lambda: Skip(result=lambda tenant_id, mode: "two of them"),
         ],
     )
     def test_are_refused_when_the_policy_is_made(self, wrong):
@@ -175,6 +189,74 @@ class TestWrongFields:
     def test_a_wrong_then_says_where_it_stands(self):
         with pytest.raises(ConfigError, match=r"Retry\(then=\.\.\.\): .*Did you mean 'skip'"):
             Retry(then="skipp")
+
+    @pytest.mark.parametrize(
+        ("policy", "limits"),
+        [
+            (lambda: Retry(then="skip"), "max_wait=... or max_attempts=..."),
+            (lambda: Retry(then=DeadLetter()), "max_wait=... or max_attempts=..."),
+            (lambda: Requeue(then=Raise()), "max_wait=..."),
+            (lambda: Park(then="skip"), "max_parked=... or max_wait=..."),
+        ],
+    )
+    def test_a_then_that_no_limit_leads_to_is_never_reached(self, policy, limits):
+        with pytest.raises(ConfigError, match="is never reached") as caught:
+            policy()
+        assert f"given with {limits}" in str(caught.value)
+
+    def test_a_then_may_follow_any_of_the_limits(self):
+        assert Retry(max_attempts=1, then="skip").then == Retry(max_wait=1, then="skip").then == Skip()
+        assert Park(max_parked=1, then="skip").then == Wait(then="skip").then == Skip()
+
+    def test_a_copy_with_another_field_is_as_right_as_its_original(self):
+        assert replace(Retry(), max_delay=70) == Retry(max_delay=70)
+
+    @pytest.mark.parametrize(
+        "result", [dict, str, Decimal, lambda arguments, more=1: None, print, HTTPStatus]
+    )
+    def test_a_function_or_class_of_one_argument_may_be_the_result(self, result):
+        assert Skip(result=result).result is result
+
+
+class TestWrongNamesOfFields:
+    @pytest.mark.parametrize(
+        ("kind", "wrong", "right"),
+        [
+            (Retry, "max_atempts", "max_attempts"),
+            (Retry, "max_retries", "max_attempts"),
+            (Retry, "timeout", "max_wait"),
+            (Retry, "countdown", "min_delay"),
+            (Requeue, "max_time", "max_wait"),
+            (DeadLetter, "queue_name", "queue"),
+            (Skip, "value", "result"),
+            (Wait, "timeou", "timeout"),
+        ],
+    )
+    def test_lead_to_the_nearest_right_one(self, kind, wrong, right):
+        with pytest.raises(TypeError) as caught:
+            kind(**{wrong: 1})
+        assert f"{kind.__name__} has no field {wrong!r}. Did you mean {right!r}?" in str(caught.value)
+
+    @pytest.mark.parametrize("synonym", SYNONYMS.items())
+    def test_every_synonym_leads_to_a_field(self, synonym):
+        wrong, right = synonym
+        kinds = [kind for kind in (Retry, Skip, DeadLetter) if right in {each.name for each in fields(kind)}]
+
+        with pytest.raises(TypeError, match=f"Did you mean '{right}'"):
+            kinds[0](**{wrong: 1})
+
+    def test_one_that_resembles_nothing_gets_the_whole_list(self):
+        with pytest.raises(TypeError, match="Its fields: min_delay, max_delay, max_wait, max_attempts, then"):
+            Retry(xyzzy=1)
+
+    @pytest.mark.parametrize("kind", [Retry, Requeue, DeadLetter, Skip, Wait, Park, Coalesce])
+    def test_a_value_without_a_name_could_mean_anything(self, kind):
+        with pytest.raises(TypeError, match=rf"{kind.__name__}\(3\) doesn't say which field it gives"):
+            kind(3)
+
+    def test_where_there_is_none_nothing_can_be_given(self):
+        with pytest.raises(TypeError, match=r"It takes nothing: write Raise\(\)"):
+            Raise(reason="held")
 
 
 class TestTheChain:
@@ -193,7 +275,7 @@ class TestTheChain:
         assert decide(policy, miss(attempt=1, waited=99.0, roll=0)) == SendLater(1.0, stage=1, attempt=1)
 
     def test_says_which_limit_was_reached_last(self):
-        policy = Retry(max_attempts=1, then=Requeue(max_wait=9, then=DeadLetter("lost")))
+        policy = Retry(max_attempts=1, then=Requeue(max_wait=9, then=DeadLetter(queue="lost")))
 
         assert decide(policy, miss(stage=1, waited=9.0)) == GiveUp("lost", "max_wait")
         assert decide(Retry(max_attempts=2), miss(attempt=2)) == GiveUp(None, "max_attempts")
@@ -312,7 +394,7 @@ class TestRequeue:
 
 class TestTheEnds:
     def test_dead_letter_names_its_queue_and_the_reason(self):
-        assert decide(DeadLetter("lost"), miss()) == GiveUp("lost", "held")
+        assert decide(DeadLetter(queue="lost"), miss()) == GiveUp("lost", "held")
         assert decide(DeadLetter(), miss(holder=None)) == GiveUp(None, "store_unavailable")
 
     def test_raise_fails(self):
@@ -320,7 +402,9 @@ class TestTheEnds:
 
     def test_skip_tells_a_result_of_none_from_no_result(self):
         assert decide(Skip(), miss()) == SkipRun(None, "stop", has_result=False)
-        assert decide(Skip(None, chain="continue"), miss()) == SkipRun(None, "continue", has_result=True)
+        assert decide(Skip(result=None, chain="continue"), miss()) == SkipRun(
+            None, "continue", has_result=True
+        )
 
     def test_skip_never_drops_half_done_work(self):
         """A message that Celery has retried has begun its work: it comes back as with `Retry()`."""

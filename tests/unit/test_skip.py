@@ -13,8 +13,8 @@ from celery_fence.task.skip import _inner_steps
 
 @pytest.fixture
 def task(app):
-    def make(**options):
-        @app.task(base=FencedTask, bind=True, lock_key="job:<key>", name="the task", **options)
+    def make(name="the task", **options):
+        @app.task(base=FencedTask, bind=True, lock_key="job:<key>", name=name, **options)
         def body(self, key, mode="full", *, fencing_token):
             pytest.fail("the body ran")
 
@@ -28,10 +28,8 @@ def skip(app, task, in_worker, occupy):
     """Skip a message with these facts; returns what is stored for it."""
     occupy("job:k", task_name="their task", task_id="their id", host="web-1")
 
-    def skip(policy="skip", **request):
-        if not made:
-            made.append(task(miss_policy=policy))
-        outcome = in_worker(made[0], "k", id="mine", **request)
+    def skip(policy="skip", *, name="the task", **request):
+        outcome = in_worker(task(miss_policy=policy, name=name), "k", id="mine", **request)
         assert outcome.state == "IGNORED"
         return app.AsyncResult("mine").get()
 
@@ -43,7 +41,9 @@ def test_the_record_is_flat_and_of_plain_types_and_says_who_does_the_work(skip):
 
     assert record == json.loads(json.dumps(record))
     assert not any(isinstance(value, dict | list) for value in record.values())
-    assert {name: record[name] for name in ("reason", "key", "task", "task_id", "holder_task", "holder_task_id")} == {
+    assert {
+        name: record[name] for name in ("reason", "key", "task", "task_id", "holder_task", "holder_task_id")
+    } == {
         "reason": "held",
         "key": "job:k",
         "task": "the task",
@@ -66,14 +66,25 @@ def test_a_callable_makes_the_result_from_the_bound_arguments_with_their_default
     assert skip(policies.Skip(result=lambda arguments: arguments)) == {"key": "k", "mode": "full"}
 
 
+def test_a_callable_that_raises_makes_a_failure_that_names_it(task, in_worker, occupy):
+    occupy("job:k")
+    outcome = in_worker(task(miss_policy=policies.Skip(result=lambda arguments: arguments["nope"])), "k")
+
+    assert outcome.state == "FAILURE"
+    assert "Skip(result=...) of task 'the task' failed: KeyError: 'nope'" in str(outcome.value)
+    assert isinstance(outcome.value.__cause__, KeyError)
+
+
 @pytest.mark.parametrize("value", [None, "skipped", [], {}, {"celery_fence": "other"}, {"skipped": True}, 7])
 def test_nothing_else_is_taken_for_a_skip(value):
     assert not is_skipped(value)
 
 
-def test_the_rest_of_a_chain_ends_with_the_same_record_and_is_not_sent(app, task, skip, sent):
-    following = task().si("other").set(task_id="next")
-    record = skip(chain=[dict(following)])
+def test_the_rest_of_a_chain_ends_with_the_same_record_and_is_not_sent(app, skip, sent):
+    @app.task(name="plain")
+    def plain(value): ...
+
+    record = skip(chain=[dict(plain.s().set(task_id="next"))])
 
     assert app.AsyncResult("next").get() == record
     assert sent == []
@@ -96,7 +107,7 @@ def test_a_link_runs_only_where_the_chain_goes_on(app, skip, sent):
 
     skip(callbacks=[dict(plain.s())])
     assert sent == []
-    skip(policies.Skip(chain="continue"), callbacks=[dict(plain.s())])
+    skip(policies.Skip(chain="continue"), name="goes on", callbacks=[dict(plain.s())])
     assert len(sent) == 1
 
 

@@ -39,5 +39,11 @@ def test_the_name_itself_is_never_the_hint():
     assert nearest("lock_ttl", ["lock_ttl"]) is None
 
 
+def test_how_alike_two_names_must_be_can_be_asked():
+    assert nearest("lock_owner", KNOWN)
+    assert nearest("lock_owner", KNOWN, alike=0.8) is None
+    assert nearest("lock_tll", KNOWN, alike=0.8) == "lock_ttl"
+
+
 def test_the_hint_ends_a_message():
     assert hint("lock_timeout", KNOWN) == " Did you mean 'lock_ttl'?"

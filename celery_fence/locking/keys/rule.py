@@ -46,12 +46,13 @@ class KeyRule:
         The key of a call with *args* and *kwargs*, without the injected one.
 
         Position, name and default of an argument give one key. `LockKeyError`
-        names the task, the template and the field that can't be part of a key.
+        names the task, the template and the field that can't be part of a key;
+        `TypeError`, as of any call, says which arguments the task doesn't take.
         """
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise self._refusal(f"the task can't be called like this: {error}") from error
+            raise TypeError(f"{self.task}(): {error}") from error
         bound.apply_defaults()
         if isinstance(self.made_by, Template):
             look_up = partial(_look_up, self, bound.arguments)

@@ -28,6 +28,10 @@ _PIECE = re.compile(r"<([^<>]*)>")
 _FIELD = re.compile(r"(?P<name>[^\W\d]\w*)(?P<items>(?:\[[^\[\]]+\])*)(?P<optional>\??)")
 _ITEM = re.compile(r"\[([^\[\]]+)\]")
 _KEPT = "".join(sorted(set(string.punctuation) - set("%~{}<>")))
+_FORMATS = re.compile(
+    r"\$\{?(?P<shell>[^\W\d]\w*)\}?|%\((?P<percent>\w+)\)[a-z]?|%[sdr]\b|\{(?P<brace>[^{}]*)\}?"
+)
+"""How other templates write a placeholder: ``$name``, ``%(name)s``, ``%s``, ``{name}``, ``{}``."""
 _NEVER_IN_A_VALUE = set(_KEPT) - set("-._")
 
 
@@ -140,11 +144,12 @@ def _check_text(text: str, task: str) -> None:
 
 
 def _check_literal(literal: str, text: str, task: str) -> None:
-    braces = re.search(r"\{([^{}]*)\}?", literal)
-    if braces:
-        name = re.match(r"\w*", braces[1].strip())
-        meant = f"<{name[0]}>" if name and name[0] else "<name>"
-        raise wrong_template(text, f"{braces[0]} is not a placeholder here; write {meant}.", task)
+    found = _FORMATS.search(literal)
+    if found:
+        said = found["shell"] or found["percent"] or found["brace"] or ""
+        name = re.match(r"[^\W\d]\w*", said.strip())
+        meant = f"<{name[0]}>" if name else "<name>"
+        raise wrong_template(text, f"{found[0]} is not a placeholder here; write {meant}.", task)
     for bracket in "<>":
         if bracket in literal:
             raise wrong_template(text, f"a {bracket!r} without its partner; write <name>.", task)
@@ -155,6 +160,10 @@ def _placeholder(piece: str, text: str, task: str) -> Placeholder:
     if found is None:
         raise wrong_template(text, _what_is_wrong_with(piece), task)
     items = tuple(_ITEM.findall(found["items"]))
+    bare = [item.strip(" '\"") for item in items]
+    if any(map(str.__ne__, items, bare)):
+        right = f"<{found['name']}{''.join(f'[{item}]' for item in bare)}{found['optional']}>"
+        raise wrong_template(text, f"<{piece}> has quotes or spaces around an item; write {right}.", task)
     if any(name.startswith("__") for name in (found["name"], *items)):
         raise wrong_template(text, f"<{piece}> begins with two underscores, which no placeholder may.", task)
     return Placeholder(found["name"], items, bool(found["optional"]))

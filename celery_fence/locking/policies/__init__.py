@@ -22,6 +22,7 @@ from celery_fence.locking.policies.deciding import (
     decide,
 )
 from celery_fence.locking.policies.kinds import (
+    LATER,
     NAMES,
     NOT_GIVEN,
     Coalesce,
@@ -39,6 +40,7 @@ from celery_fence.locking.policies.kinds import (
 )
 
 __all__ = [
+    "LATER",
     "NAMES",
     "NOT_GIVEN",
     "Coalesce",

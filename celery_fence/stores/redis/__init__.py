@@ -4,17 +4,22 @@ Leases in Redis or Valkey: one server, asked with one Lua script per question.
 **Names.** Everything of a business key lies in one bucket, and the bucket, not the
 key, is the Cluster hash tag, so braces in a key can neither make nor break one:
 
-- ``fence:{bNN}:lease:<key>``, a hash that lives for the TTL: ``layout``, ``owner``, ``token``,
-  ``since`` and ``beat`` (us since the epoch), ``ttl`` (ms), ``facts`` (JSON).
+- ``fence:{bNN}:lease:<key>``, a hash that lives for the TTL and the lost delay: ``layout``, ``owner``,
+  ``token``, ``since`` and ``beat`` (us since the epoch), ``ttl`` (ms), ``facts`` (JSON); where its
+  claim has them, ``delivery``, ``message`` and ``lost_delay`` (ms).
 - ``fence:{bNN}:token:<key>``, a hash that lives for `counter_retention` after its last use: ``token``
-  (the last one issued), ``released`` (the owner who released last), ``forced`` (holders up to this
-  token are fenced off).
-- ``fence:{bNN}:expiries``, a sorted set of the bucket's keys with a lease, by the moment of expiry (ms);
+  (the last one issued), ``released`` (the owner who released last), ``released_at`` (when, us),
+  ``forced`` (holders up to this token are fenced off).
+- ``fence:{bNN}:done:<digest>:<key>``, a hash that lives for its claim's retention, about a delivery that
+  ended: ``how``, ``at`` (us since the epoch), ``by`` (whose word it is); ``noted`` once its epilogue is
+  complete, ``value`` until then, ``holder`` (JSON) where the end was a decision on a miss.
+- ``fence:{bNN}:expiries``, a sorted set of the bucket's keys with a lease, by the moment they open (ms);
   gone when empty, at the latest after about twice the longest TTL.
 
-`NN` is the CRC-32 of the key modulo 64. The kind (`lease`, `token`; later kinds
-likewise) stands BEFORE the key, and the key is all of the rest: so no key, whatever
+`NN` is the CRC-32 of the key modulo 64. The kind (`lease`, `token`, `done`; later
+kinds likewise) stands BEFORE the key, and the key is all of the rest: so no key, whatever
 it contains, can be mistaken for the counter, the marker or the queue of another one.
+The delivery is there as a digest of fixed length (BLAKE2b, 32 hex digits), for the same reason.
 
 **Version.** Names stay; each lease carries the number of its layout in the field
 `layout` (now 1). A reader ignores fields it doesn't know. A lease of another layout

@@ -1,47 +1,73 @@
--- ACQUIRE: take the key if nobody has it, and issue its token.
--- Safe to send again: the same owner gets the same grant, with the full TTL.
+-- ACQUIRE: take the key if nobody has it, and issue its token; not for a delivery that has ended.
+-- Safe to send again: the same owner gets the same grant, with the full TTL; and one that was told of a miss, and
+-- decided for good what to do about it, gets the same miss again, whatever has become of the key.
 --
--- KEYS  1  fence:{bNN}:lease:<key>  hash, the lease; lives for its TTL
+-- KEYS  1  fence:{bNN}:lease:<key>  hash, the lease; lives for its TTL and its lost delay
 --       2  fence:{bNN}:token:<key>  hash, the counter; lives for the retention after its last use
---       3  fence:{bNN}:expiries     sorted set, when each lease of the bucket ends; goes when empty
---       4.. are left for the markers of ended deliveries
+--       3  fence:{bNN}:expiries     sorted set, when each key of the bucket opens; goes when empty
+--       4  fence:{bNN}:done:<delivery>:<key>  hash, how the delivery ended; lives for its retention. Not given for
+--                                             an asker without a delivery
 -- ARGV  1  owner
 --       2  TTL, ms
 --       3  retention of the counter, ms
 --       4  the business key, as it stands in the index
 --       5  facts about the owner, JSON
---       6.. are left for the delivery
+--       6  lost delay, ms
+--       7  delivery, or ''
+--       8  message, or ''
+--       9  what the asker will do for good if the key is held, or ''
+--      10  how long that is remembered, ms
 -- ANSWER  {'granted', token, since in us}   the key is the owner's
+--         {'delivery_ended', how, noted, age in us, value, holder}  this delivery has ended: noted is '1' or false,
+--                                           the value false where none is kept, the holder (see holder_answer) where
+--                                           the end was a decision on a miss, else false
 --         {'held', '', owner, token, ...}   somebody else has it (see holder_answer)
 --         {'ended'}                         this owner has released the key already
 
-local lease, counter, index = KEYS[1], KEYS[2], KEYS[3]
-local owner, ttl_ms, retention_ms, key, facts = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local lease, counter, index, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local owner, retention_ms, key = ARGV[1], ARGV[3], ARGV[4]
+local claim = {
+  owner = owner, ttl_ms = tonumber(ARGV[2]), facts = ARGV[5], lost_delay_ms = tonumber(ARGV[6]),
+  delivery = ARGV[7], message = ARGV[8],
+}
+local if_held, remembered_ms = ARGV[9], ARGV[10]
 
 local now_us = server_time_us()
 local last = read_counter(counter)
-if last.released == owner then return {'ended'} end
-
 local held = read_lease(lease, now_us)
-if held and held.owner ~= owner then
+local mine = held and held.owner == owner and not held.closed
+if not mine then
+  local done = read_marker(marker)
+  if done and done.holder and done.by == owner then return done.holder end
+  if done then
+    return {'delivery_ended', done.how, done.noted, whole(math.max(now_us - done.at, 0)), done.value, done.holder}
+  end
+  if last.released == owner then return {'ended'} end
+end
+
+if held and not mine then
   if held.left == -1 then
     -- Made by hand: from now on the list shows it too.
     redis.call('ZADD', index, '+inf', key)
     redis.call('PEXPIRE', index, retention_ms)
   end
-  return holder_answer('held', '', held)
+  local answer = holder_answer('held', '', held)
+  -- A copy or a predecessor of the asker's own message is nothing to decide about.
+  if marker and if_held ~= '' and (claim.message == '' or claim.message ~= held.message) then
+    write_marker(marker, if_held, owner, now_us, remembered_ms, 'holder', cjson.encode(answer))
+  end
+  return answer
 end
 
 local token, since = math.max(last.token + 1, now_us), now_us
-if held then
+if mine then
   token, since = held.token, held.since
 end
 -- First what needs memory: a server that is full refuses it, as long as nothing has been written.
-note_expiry(index, key, now_us, ttl_ms)
+note_expiry(index, key, now_us, claim.ttl_ms + claim.lost_delay_ms)
 redis.call('ZREMRANGEBYSCORE', index, '-inf', whole(math.floor(now_us / 1000)))
 redis.call('HSET', counter, 'token', whole(math.max(token, last.token)))
 redis.call('PEXPIRE', counter, retention_ms)
-redis.call('HSET', lease, 'layout', '1', 'owner', owner, 'token', whole(token), 'since', whole(since),
-  'beat', whole(now_us), 'ttl', whole(ttl_ms), 'facts', facts)
-redis.call('PEXPIRE', lease, whole(ttl_ms))
+if mine then redis.call('DEL', lease) end
+write_lease(lease, claim, whole(token), whole(since), now_us)
 return {'granted', whole(token), whole(since)}

@@ -32,6 +32,11 @@ from celery_fence.stores.redis.urls import Address
 
 ATTEMPTS = 3
 BACK_OFF = 0.05
+"""Seconds before the second attempt, give or take half; twice that before the third."""
+
+PATIENCE = 1.1
+"""Ask again within this many timeouts: after one that was for the reply, not after two (connect, reply)."""
+
 MAX_CONNECTIONS = 64
 
 Words = Sequence[bytes | str | int]
@@ -50,8 +55,8 @@ class Client:
         The server's answer to *script*: one command, one round trip.
 
         Asks again, on a fresh connection and at most twice, when the connection
-        failed or the reply was lost; only within the first *timeout* seconds, so
-        that it all takes at most three times as long.
+        failed or the reply was lost. One attempt takes at most two timeouts, one to
+        connect and one for the reply; all of them about three.
 
         Raises:
             StoreUnavailable: there is no answer; whether the script ran isn't known.
@@ -64,7 +69,7 @@ class Client:
             try:
                 return self._ask_once(script, keys, arguments)
             except (exceptions.RedisError, OSError) as error:
-                late = time.monotonic() - started >= self._timeout
+                late = time.monotonic() - started >= PATIENCE * self._timeout
                 if attempt == ATTEMPTS or late or not may_pass(error):
                     raise unavailable(script.name, self._address.description, error) from error
             # One dead connection means that its idle sisters are dead too: a restart, a failover.
@@ -157,6 +162,7 @@ def _connection_options(address: Address, timeout: float) -> dict[str, Any]:
         "socket_timeout": timeout,
         "protocol": 2,
         **address.options,
+        # The default of a connection up to 8.1; asking again is our own business, whatever comes.
         "retry": Retry(NoBackoff(), 0),
     }
     if "path" not in options:

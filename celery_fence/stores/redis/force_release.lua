@@ -4,7 +4,7 @@
 --
 -- KEYS  1  fence:{bNN}:lease:<key>  the lease, of whatever type; deleted
 --       2  fence:{bNN}:token:<key>  hash, the counter; lives for the retention after its last use
---       3  fence:{bNN}:expiries     sorted set, when each lease of the bucket ends; goes when empty
+--       3  fence:{bNN}:expiries     sorted set, when each key of the bucket opens; goes when empty
 -- ARGV  1  '1': only if the holder is the owner of ARGV 2; '0': whoever it is
 --       2  owner
 --       3  retention of the counter, ms

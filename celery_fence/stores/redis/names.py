@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from zlib import crc32
 
 BUCKETS = 64
@@ -36,6 +37,11 @@ class Names:
     def lease(self, key: bytes) -> bytes:
         """The lease of *key*."""
         return self._buckets[bucket_of(key)] + b"lease:" + key
+
+    def done(self, key: bytes, delivery: bytes) -> bytes:
+        """The marker of *delivery*: by its digest, which is of one length, so that the key is all of the rest."""
+        digest = blake2b(delivery, digest_size=16).hexdigest().encode()
+        return self._buckets[bucket_of(key)] + b"done:" + digest + b":" + key
 
     def indexes(self) -> list[bytes]:
         """The expiry index of each bucket."""

@@ -12,13 +12,18 @@ local function server_time_us()
 end
 
 -- The lease as a table, or nil. A key of another type, or a hash made by hand, is a lease all the same:
--- somebody put it there to keep others out. `left` is in ms, -1 for one that never expires.
+-- somebody put it there to keep others out. `left` is in ms, -1 for one that never expires. A lease with a lost
+-- delay stays that much longer than its TTL: then it is `closed`, nobody works, and `left` is what is left of that.
 local function read_lease(lease, now_us)
   local left = redis.call('PTTL', lease)
   if left == -2 then return nil end
   -- For a key of another type an error comes back, which has no fields either.
-  local field = redis.pcall('HMGET', lease, 'owner', 'token', 'since', 'beat', 'facts')
+  local field = redis.pcall('HMGET', lease, 'owner', 'token', 'since', 'beat', 'facts', 'delivery', 'message', 'lost_delay')
   local beat = tonumber(field[4] or '') or now_us
+  local lost_delay_ms = left >= 0 and tonumber(field[8] or '') or 0
+  if not (lost_delay_ms > 0) then lost_delay_ms = 0 end
+  local closed = lost_delay_ms > 0 and left <= lost_delay_ms
+  if not closed then left = left - lost_delay_ms end
   return {
     owner = field[1] or '',
     token = tonumber(field[2] or '') or 0,
@@ -26,12 +31,57 @@ local function read_lease(lease, now_us)
     since = tonumber(field[3] or '') or 0,
     beat_age = math.max(now_us - beat, 0),
     facts = field[5] or '',
+    closed = closed,
+    lost_delay_ms = lost_delay_ms,
+    delivery = field[6] or '',
+    message = field[7] or '',
   }
 end
 
--- owner, token, ttl left (ms, -1: never expires), since (us since the epoch), age of the last beat (us), facts.
+-- owner, token, ttl left (ms, -1: never expires), since (us since the epoch), age of the last beat (us), facts,
+-- 1 for one that is closed.
 local function holder_answer(word, reason, held)
-  return {word, reason, held.owner, whole(held.token), held.left, whole(held.since), whole(held.beat_age), held.facts}
+  return {
+    word, reason, held.owner, whole(held.token), held.left, whole(held.since), whole(held.beat_age), held.facts,
+    held.closed and 1 or 0,
+  }
+end
+
+-- Write the lease of `claim` (owner, delivery, message, facts, ttl_ms, lost_delay_ms) and let it live for its TTL and
+-- its lost delay. What a claim doesn't have takes no room.
+local function write_lease(lease, claim, token, since, now_us)
+  local fields = {
+    'layout', '1', 'owner', claim.owner, 'token', token, 'since', since, 'beat', whole(now_us),
+    'ttl', whole(claim.ttl_ms), 'facts', claim.facts,
+  }
+  local function add(name, value)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  if claim.delivery ~= '' then add('delivery', claim.delivery) end
+  if claim.message ~= '' then add('message', claim.message) end
+  if claim.lost_delay_ms > 0 then add('lost_delay', whole(claim.lost_delay_ms)) end
+  redis.call('HSET', lease, unpack(fields))
+  redis.call('PEXPIRE', lease, whole(claim.ttl_ms + claim.lost_delay_ms))
+end
+
+-- How a delivery ended, or nil; `marker` is nil for one of which nothing is remembered. `value` is false where none
+-- is kept, `holder` where the end wasn't a decision on a miss. A key of another type is deleted.
+local function read_marker(marker)
+  if not marker then return nil end
+  local field = redis.pcall('HMGET', marker, 'how', 'at', 'by', 'noted', 'value', 'holder')
+  if field.err then redis.call('DEL', marker) end
+  if not field[1] then return nil end
+  return {
+    how = field[1], at = tonumber(field[2] or '') or 0, by = field[3], noted = field[4], value = field[5],
+    holder = field[6] and cjson.decode(field[6]),
+  }
+end
+
+-- Remember how a delivery ended, of which nothing is remembered; `...` are more fields.
+local function write_marker(marker, how, owner, now_us, retention_ms, ...)
+  redis.call('HSET', marker, 'how', how, 'at', whole(now_us), 'by', owner, ...)
+  redis.call('PEXPIRE', marker, retention_ms)
 end
 
 -- The last token issued, who released last, and up to which token holders are fenced off. Junk reads as unused.
@@ -48,7 +98,7 @@ local function read_counter(counter)
   }
 end
 
--- Note when the lease of `key` ends. The index outlives each of its entries and never stays for ever.
+-- Note when `key` opens by itself, in `ttl_ms`. The index outlives each of its entries and never stays for ever.
 local function note_expiry(index, key, now_us, ttl_ms)
   redis.call('ZADD', index, whole(math.floor(now_us / 1000) + ttl_ms), key)
   if redis.call('PTTL', index) < ttl_ms then
@@ -61,6 +111,7 @@ local function why_gone(held, last, owner, token)
   local newest = last.token
   if held then
     if held.owner ~= owner then return 'taken' end
+    if held.closed then return 'expired' end
     newest = math.max(newest, held.token)
   end
   if last.released == owner then return 'released' end

@@ -1,37 +1,62 @@
--- RELEASE: free the key if it is still the owner's, and remember who released it.
+-- RELEASE: free the key if it is still the owner's, and remember who released it and how its delivery ended.
 -- Safe to send again: the same owner gets the same answer. A lease that vanished or expired without a newer
--- token counts as the owner's: nobody has been let in since.
+-- token counts as the owner's: nobody has been let in since. The end of a run whose lease is gone is remembered too,
+-- so that its body isn't run again; but not while a copy of the same delivery holds the key, for then the copy's end
+-- is the one that counts. The first end stands; but the key's own holder may bring another one while the epilogue of
+-- the first isn't complete.
 --
 -- KEYS  1  fence:{bNN}:lease:<key>  hash, the lease; deleted
 --       2  fence:{bNN}:token:<key>  hash, the counter; lives for the retention after its last use
---       3  fence:{bNN}:expiries     sorted set, when each lease of the bucket ends; goes when empty
---       4.. are left for the markers of ended deliveries
+--       3  fence:{bNN}:expiries     sorted set, when each key of the bucket opens; goes when empty
+--       4  fence:{bNN}:done:<delivery>:<key>  hash, how the delivery ended; lives for its retention. Not given for
+--                                             a run without a delivery
 -- ARGV  1  owner
 --       2  token of the grant, 0 when the asker doesn't know it
 --       3  retention of the counter, ms
 --       4  the business key, as it stands in the index
---       5.. are left for how the delivery ended
--- ANSWER  {'released'}                          the key is free, by this owner's release
---         {'gone', reason}                      'force_released' or 'superseded'; nothing was touched
---         {'gone', 'taken', owner, token, ...}  somebody else has it (see holder_answer); nothing was touched
+--       5  delivery, or ''
+--       6  how the delivery ended, or '' to remember nothing
+--       7  how long that is remembered, ms
+--       8  its value; not given where there is none
+-- ANSWER  {'released'}                      the key is free, by this owner's release
+--         {'gone', reason, ended}           'force_released' or 'superseded'; the key wasn't touched. ended is 1 when
+--                                           somebody else has ended the delivery, else 0
+--         {'gone', 'taken', ended, holder}  somebody else has it (see holder_answer); the key wasn't touched
 
-local lease, counter, index = KEYS[1], KEYS[2], KEYS[3]
+local lease, counter, index, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, token, retention_ms, key = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local delivery, how, remembered_ms, value = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
+local now_us = server_time_us()
 local last = read_counter(counter)
-if last.released == owner then return {'released'} end
+local held = read_lease(lease, now_us)
+local mine = held and held.owner == owner
+local again = last.released == owner
+local reason = not again and not mine and why_gone(held, last, owner, token) or nil
+local rightful = not again and not reason
 
-local held = read_lease(lease, server_time_us())
-if not held or held.owner ~= owner then
-  local reason = why_gone(held, last, owner, token)
-  if reason == 'taken' then return holder_answer('gone', 'taken', held) end
-  if reason then return {'gone', reason} end
+-- First what needs no memory: so a server that is full lets its leases be released, and ends be remembered.
+if rightful then
+  redis.call('DEL', lease)
+  redis.call('ZREM', index, key)
+  local newest = math.max(last.token, token, held and held.token or 0)
+  redis.call('HSET', counter, 'token', whole(newest), 'released', owner, 'released_at', whole(now_us))
+  redis.call('PEXPIRE', counter, retention_ms)
 end
 
-local newest = math.max(last.token, token, held and held.token or 0)
--- First what needs no memory: so a server that is full lets its leases be released.
-redis.call('DEL', lease)
-redis.call('ZREM', index, key)
-redis.call('HSET', counter, 'token', whole(newest), 'released', owner)
-redis.call('PEXPIRE', counter, retention_ms)
-return {'released'}
+local done = read_marker(marker)
+local copy_holds = held and not mine and held.delivery == delivery
+local news = not done or rightful and done.by ~= owner and not done.noted
+if marker and how ~= '' and news and not copy_holds then
+  if done or reason then redis.call('DEL', marker) end
+  if value then
+    write_marker(marker, how, owner, now_us, remembered_ms, 'value', value)
+  else
+    write_marker(marker, how, owner, now_us, remembered_ms)
+  end
+end
+
+if not reason then return {'released'} end
+local ended = done and done.by ~= owner and 1 or 0
+if reason == 'taken' then return {'gone', reason, ended, holder_answer('held', '', held)} end
+return {'gone', reason, ended}

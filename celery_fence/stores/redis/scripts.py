@@ -27,6 +27,8 @@ class Scripts:
     force_release: Script
     holders: Script
     list: Script
+    history: Script
+    note: Script
 
 
 @cache

@@ -10,19 +10,25 @@ from celery_fence.errors import ConfigError
 from celery_fence.locking.store import (
     AcquireAnswer,
     Claim,
-    Ended,
+    Ending,
     ForceReleaseAnswer,
     ForceReleased,
-    Gone,
-    Granted,
     Held,
+    History,
     Holder,
+    Note,
     ReleaseAnswer,
-    Released,
     Renewal,
     RenewAnswer,
 )
-from celery_fence.stores.redis.answers import facts_text, holder_of, renewal_of
+from celery_fence.stores.redis.answers import (
+    acquired_of,
+    facts_text,
+    history_of,
+    holder_of,
+    released_of,
+    renewal_of,
+)
 from celery_fence.stores.redis.client import Client
 from celery_fence.stores.redis.names import Names, to_bytes, to_text
 from celery_fence.stores.redis.scripts import load_scripts
@@ -58,7 +64,7 @@ class RedisStore:
         self._prefix = prefix
         self._timeout = timeout
         self._retention = counter_retention
-        self._retention_ms = _milliseconds(counter_retention)
+        self._retention_ms = _milliseconds("counter_retention", counter_retention)
         self._address = parse_address(url)
         self._names = Names(prefix)
         self._scripts = load_scripts()
@@ -74,22 +80,19 @@ class RedisStore:
 
     def acquire(self, claim: Claim) -> AcquireAnswer:
         """As `Store.acquire`; one round trip."""
-        key = to_bytes(claim.key)
-        answer = self._client.ask(
-            self._scripts.acquire,
-            self._names.of(key),
-            (
-                to_bytes(claim.owner),
-                _milliseconds(claim.ttl),
-                self._retention_ms,
-                key,
-                facts_text(claim.facts),
-            ),
+        arguments = (
+            to_bytes(claim.owner),
+            _milliseconds("ttl", claim.ttl),
+            self._retention_ms,
+            to_bytes(claim.key),
+            facts_text(claim.facts),
+            _lost_delay_ms(claim),
+            to_bytes(claim.delivery),
+            to_bytes(claim.message),
+            claim.if_held,
+            _retention_ms(claim),
         )
-        if answer[0] == b"granted":
-            return Granted(token=int(answer[1]), since=int(answer[2]) / 1_000_000)
-        holder = holder_of(claim.key, answer)
-        return Held(holder) if holder else Ended()
+        return acquired_of(claim.key, self._client.ask(self._scripts.acquire, self._keys(claim), arguments))
 
     def renew(self, renewals: Sequence[Renewal]) -> list[RenewAnswer]:
         """As `Store.renew`; one round trip for each 100 leases."""
@@ -98,17 +101,29 @@ class RedisStore:
             answers.extend(self._renew(batch))
         return answers
 
-    def release(self, claim: Claim, token: int) -> ReleaseAnswer:
+    def release(self, claim: Claim, token: int, ending: Ending | None = None) -> ReleaseAnswer:
         """As `Store.release`; one round trip. *token* 0 stands for a grant whose token isn't known."""
-        key = to_bytes(claim.key)
-        answer = self._client.ask(
-            self._scripts.release,
-            self._names.of(key),
-            (to_bytes(claim.owner), token, self._retention_ms, key),
-        )
-        if answer[0] == b"released":
-            return Released()
-        return Gone(answer[1].decode(), holder_of(claim.key, answer))
+        arguments: list[bytes | str | int] = [
+            to_bytes(claim.owner),
+            token,
+            self._retention_ms,
+            to_bytes(claim.key),
+            to_bytes(claim.delivery),
+            ending.how if ending else "",
+            _retention_ms(claim),
+        ]
+        if ending and ending.value is not None:
+            arguments.append(ending.value)
+        return released_of(claim.key, self._client.ask(self._scripts.release, self._keys(claim), arguments))
+
+    def note(self, notes: Sequence[Note]) -> None:
+        """As `Store.note`; one round trip for each 100 deliveries."""
+        for batch in _batches([note for note in notes if note.delivery]):
+            keys = [self._names.done(to_bytes(note.key), to_bytes(note.delivery)) for note in batch]
+            arguments: list[bytes | str | int] = []
+            for note in batch:
+                arguments += (note.how, _milliseconds("retention", note.retention))
+            self._client.ask(self._scripts.note, keys, arguments)
 
     def force_release(self, key: str, owner: str | None = None) -> ForceReleaseAnswer:
         """As `Store.force_release`; one round trip."""
@@ -132,6 +147,11 @@ class RedisStore:
             for batch in _batches(keys):
                 yield from filter(None, self._holders(batch))
 
+    def history(self, key: str) -> History:
+        """As `Inspectable.history`; one round trip."""
+        counter = self._names.of(to_bytes(key))[1]
+        return history_of(self._client.ask(self._scripts.history, [counter], ()))
+
     def for_heartbeat(self) -> RedisStore:
         """As `Store.for_heartbeat`: a client with one connection, opened by its first renewal."""
         client = Client(self._address, timeout=self._timeout, max_connections=1)
@@ -147,6 +167,12 @@ class RedisStore:
         """As `Store.close`."""
         self._client.close()
 
+    def _keys(self, claim: Claim) -> tuple[bytes, ...]:
+        """All that a script about *claim* touches; the marker only where a delivery asks."""
+        key = to_bytes(claim.key)
+        names = self._names.of(key)
+        return (*names, self._names.done(key, to_bytes(claim.delivery))) if claim.delivery else names
+
     def _renew(self, batch: Sequence[Renewal]) -> list[RenewAnswer]:
         keys: list[bytes] = []
         arguments: list[bytes | str | int] = [self._retention_ms]
@@ -155,8 +181,9 @@ class RedisStore:
             key = to_bytes(claim.key)
             keys += self._names.of(key)
             since_us = round(renewal.since * 1_000_000)
-            arguments += (to_bytes(claim.owner), renewal.token, since_us, _milliseconds(claim.ttl))
+            arguments += (to_bytes(claim.owner), renewal.token, since_us, _milliseconds("ttl", claim.ttl))
             arguments += (key, facts_text(claim.facts))
+            arguments += (_lost_delay_ms(claim), to_bytes(claim.delivery), to_bytes(claim.message))
         answers = self._client.ask(self._scripts.renew, keys, arguments)
         return [renewal_of(each.claim.key, answer) for each, answer in zip(batch, answers, strict=True)]
 
@@ -171,8 +198,16 @@ def _batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
         yield items[start : start + BATCH]
 
 
-def _milliseconds(seconds: float) -> int:
+def _retention_ms(claim: Claim) -> int:
+    return _milliseconds("retention", claim.retention) if claim.delivery else 0
+
+
+def _lost_delay_ms(claim: Claim) -> int:
+    return _milliseconds("lost_delay", claim.lost_delay) if claim.lost_delay else 0
+
+
+def _milliseconds(name: str, seconds: float) -> int:
     """*seconds* in whole milliseconds, at least 1: Redis takes 0 for "delete"."""
     if not (math.isfinite(seconds) and seconds > 0):
-        raise ConfigError(f"the ttl of a lease must be a number of seconds above 0, not {seconds!r}")
+        raise ConfigError(f"the {name} of a lease must be a number of seconds above 0, not {seconds!r}")
     return max(1, round(seconds * 1000))

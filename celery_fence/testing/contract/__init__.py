@@ -14,6 +14,11 @@ for one that can lose its data, as by a flush or a failover.
 """
 
 from celery_fence.testing.contract.acquire import AcquireContract
+from celery_fence.testing.contract.closed import LostDelayContract
+from celery_fence.testing.contract.decisions import DecisionContract
+from celery_fence.testing.contract.ended import EndedDeliveryContract
+from celery_fence.testing.contract.ending import EndingContract
+from celery_fence.testing.contract.notes import NoteContract
 from celery_fence.testing.contract.release import ForceReleaseContract, ReleaseContract
 from celery_fence.testing.contract.renew import RenewContract
 from celery_fence.testing.contract.sharing import ConnectionContract, ListContract
@@ -24,6 +29,11 @@ class StoreContract(
     RenewContract,
     ReleaseContract,
     ForceReleaseContract,
+    EndedDeliveryContract,
+    EndingContract,
+    NoteContract,
+    DecisionContract,
+    LostDelayContract,
     ListContract,
     ConnectionContract,
 ):

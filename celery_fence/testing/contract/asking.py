@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
-from celery_fence.locking.store import Claim, Gone, Granted, Holder, Kept, Renewal, Store
+from celery_fence.locking.store import (
+    Claim,
+    DeliveryEnded,
+    Ending,
+    Gone,
+    Granted,
+    Held,
+    Holder,
+    Kept,
+    Released,
+    Renewal,
+    Store,
+)
 
 TTL = 30.0
 SHORT = 0.3
@@ -36,6 +49,9 @@ AWKWARD_KEYS = (
     "k" * 500,
 )
 
+VALUE = b"\x00\xff\r\n\xf0" * 1600
+"""8 kB that no text could hold."""
+
 PassTime = Callable[[float], None]
 numbers = count()
 
@@ -49,6 +65,35 @@ def granted(store: Store, claim: Claim) -> Granted:
     """Acquire *claim*, which must be granted."""
     answer = store.acquire(claim)
     assert isinstance(answer, Granted), answer
+    return answer
+
+
+def delivered(delivery: str = "d1", *, message: str = "m1", if_held: str = "", ttl: float = 30.0) -> Claim:
+    """A claim for *delivery*, by an owner nobody had before."""
+    return replace(claim_of(ttl=ttl), delivery=delivery, message=message, if_held=if_held)
+
+
+def by_another_owner(claim: Claim) -> Claim:
+    """What a copy of the same message asks."""
+    return replace(claim, owner=f"copy-{next(numbers)}")
+
+
+def run(store: Store, claim: Claim, ending: Ending | None) -> None:
+    """A whole run of *claim* that ends so."""
+    assert store.release(claim, granted(store, claim).token, ending) == Released()
+
+
+def ended(store: Store, claim: Claim) -> DeliveryEnded:
+    """What a copy of *claim* is told, which must be that it has ended."""
+    answer = store.acquire(by_another_owner(claim))
+    assert isinstance(answer, DeliveryEnded), answer
+    return answer
+
+
+def missed(store: Store, claim: Claim) -> Held:
+    """Ask for *claim*, whose key must be held."""
+    answer = store.acquire(claim)
+    assert isinstance(answer, Held), answer
     return answer
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import Any
 
 from celery import Celery
 from celery import signals as celery_signals
+from kombu import Exchange, Queue
 
 from bench import bodies
 
@@ -31,6 +33,10 @@ def build_app(conf: dict[str, Any]) -> Celery:
     """An app with every task of the bench, that is not made the current one."""
     app = App(conf["bench_name"], set_as_current=False)
     app.conf.update(conf)
+    for suffix, binding in conf.get("bench_bindings", {}).items():
+        exchange = Exchange(f"{conf['bench_name']}.topic", type="topic")
+        queue = Queue(conf["task_default_queue"] + suffix, exchange, routing_key=binding)
+        app.conf.task_queues = [*(app.conf.task_queues or ()), queue]
     for name, body in {"join": bodies.join, "look_plain": bodies.look}.items():
         app.task(bind=True, name=name)(body)
     app.task(bind=True, name="plain")(bodies.work)
@@ -58,10 +64,16 @@ def _write_down(hook: str, signal: Any, app: Celery) -> None:
     signal.connect(receiver, weak=False)
 
 
+def linger(sender: Any = None, **_: Any) -> None:
+    """Make the time between the end of a body and Celery's last hook long enough to be noticed."""
+    time.sleep(sender.app.conf.get("bench_linger", 0.0))
+
+
 if WORLD in os.environ:
     app = build_app(json.loads(os.environ[WORLD]))
     app.set_current()
     listen(app)
+    celery_signals.task_success.connect(linger)
     if app.conf.bench_fenced:
         from bench.fenced import listen_to_fence
 

@@ -122,8 +122,8 @@ class Worker:
         wait_until(lambda: not self.alive, timeout=timeout, what=f"{self.name} to end")
         return self._running().returncode
 
-    def stop(self) -> None:
-        """End it politely, then hard, with everything it has started."""
+    def stop(self, grace: float = STOP_TIMEOUT) -> None:
+        """End it politely, after *grace* seconds hard, with everything it has started."""
         process = self._process
         if process is None:
             return
@@ -132,7 +132,7 @@ class Worker:
                 process.send_signal(number)
                 process.send_signal(signal.SIGCONT)
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(STOP_TIMEOUT)
+                    process.wait(grace)
         # The group is ours alone (start_new_session), so nobody else's process can be hit.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

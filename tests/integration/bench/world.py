@@ -113,12 +113,12 @@ class Bench:
         return worker.launch()
 
     def stop_workers(self) -> None:
-        """End every worker; all are told before the first is waited for."""
+        """End every worker; all are told before the first is waited for, and none for long."""
         for worker in self.workers:
             if worker.alive:
                 worker.kill(15)
         for worker in self.workers:
-            worker.stop()
+            worker.stop(grace=1.5)
 
     def key(self, name: str = "k") -> str:
         """A key that no other test of this bench uses."""
@@ -177,10 +177,12 @@ class Bench:
         return self.store.holder(f"job:{key}")
 
     def occupy(self, key: str, ttl: float = 60.0) -> int:
-        """Take *key* from the test's own process, for *ttl* seconds at most; returns the token."""
-        return self.store.acquire(
-            Claim(f"job:{key}", uuid.uuid4().hex, ttl, Facts(task_name="the test"))
-        ).token
+        """Take *key*, once it is free, from the test's own process for at most *ttl* seconds; returns the token."""
+        claim = Claim(f"job:{key}", uuid.uuid4().hex, ttl, Facts(task_name="the test"))
+        # A body that has just noted its end is about to release.
+        return wait_until(
+            lambda: getattr(self.store.acquire(claim), "token", None), what=f"{key} is free to take"
+        )
 
     def vacate(self, key: str) -> None:
         """Free *key*, whoever has it."""

@@ -1,0 +1,131 @@
+"""
+How a delivery ended, so that a copy of its message doesn't run the body again.
+
+The release remembers how the body ended. Celery then publishes the links and the next
+step of the chain, stores the result, counts the chord part and acknowledges: the
+*epilogue*. Once that is complete it is *noted*, in the background, off the task's path.
+A process may die between any two of these; the copy that the broker delivers then finds:
+
+    noted                    it ends silently
+    not noted, young         the epilogue may be under way: it comes again later
+    not noted, old
+      returned               the remembered value is returned again, without the body;
+                             the body runs again where a value is needed and wasn't kept
+      failed                 the body runs again
+      skipped, dead-lettered,
+      raised                 the decision is carried out again
+      retried, replaced,
+      ignored, rejected      it ends silently: what followed was published before
+
+"Old" is older than the TTL. The value is kept only where a copy can come (late
+acknowledgement) and something needs it. Of one that is needed and can't be kept, the
+epilogue is noted at once, on the task's path, at one more call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from celery.exceptions import Ignore, Reject, Retry
+from kombu import serialization
+from kombu.exceptions import EncodeError
+
+from celery_fence.locking.policies import Fail, GiveUp, SkipRun
+from celery_fence.locking.store import Ending
+
+if TYPE_CHECKING:
+    from celery_fence.locking.policies import Decision
+    from celery_fence.task.run import Run
+
+LARGEST_VALUE = 8192
+"""Bytes of an encoded return value that are kept; the epilogue of a larger one is noted at once."""
+
+REPLACED = "Replaced by new task"
+"""What Celery's `Task.replace` says as it ends the replaced run."""
+
+
+class Finished(Ignore, Exception):
+    """Ends a copy of a delivery that has ended, epilogue and all: nothing is stored."""
+
+
+def ending_of_decision(decision: Decision) -> str:
+    """The name of a terminal decision on a miss; empty for one that brings the message back."""
+    match decision:
+        case SkipRun():
+            return "skipped"
+        case GiveUp():
+            return "dead_lettered"
+        case Fail():
+            return "raised"
+        case _:
+            return ""
+
+
+def ending_of_error(error: BaseException) -> Ending | None:
+    """How a body ended that raised *error*; None where the broker is to deliver the message again."""
+    match error:
+        case Retry():
+            return Ending("retried")
+        case Reject():
+            return None if error.requeue else Ending("rejected")
+        case Ignore():
+            return Ending("replaced" if REPLACED in str(error) else "ignored")
+        case Exception():
+            return Ending("failed")
+        case _:
+            return None  # SystemExit and the like: the process ends, the message's fate is the worker's
+
+
+def ending_of_value(run: Run, value: Any) -> Ending:
+    """How a body ended that returned *value*, which is kept if it is needed and can be."""
+    if not (_is_needed(run) and run.options.settings.remember_results):
+        return Ending("returned")
+    try:
+        encoded = _encode(value, run.task.app.conf.result_serializer)
+    except EncodeError:
+        return Ending("returned")  # Celery will find out too, and store a failure
+    return Ending("returned", encoded if len(encoded) <= LARGEST_VALUE else None)
+
+
+def can_be_completed(run: Run, ending: Ending) -> bool:
+    """Whether a copy can complete the epilogue of a body that ended so, without running it again."""
+    return ending.how == "returned" and (ending.value is not None or not _is_needed(run))
+
+
+def remembered_value(app: Any, value: bytes) -> Any:
+    """The return value that `ending_of_value` kept."""
+    head, _, payload = value.partition(b"\n")
+    content_type, encoding = head.decode().split(";")
+    accept = {content_type, *app.conf.accept_content}
+    body = payload if encoding == "binary" else payload.decode(encoding)
+    return serialization.loads(body, content_type, encoding, accept=accept)
+
+
+def followers_delivery(run: Run, task_id: str) -> str:
+    """
+    The delivery id of a message that *run*'s epilogue publishes under a fixed task id.
+
+    The same when the epilogue is completed a second time after a crash, so the next
+    step of a chain is recognised as a copy and doesn't run twice.
+    """
+    return hashlib.blake2b(f"{run.identity}>{task_id}".encode(), digest_size=16).hexdigest()
+
+
+def stores_result(run: Run) -> bool:
+    """Whether the state and the result of *run* are stored, by the message's word or the task's."""
+    ignored = run.task.request.__dict__.get("ignore_result")
+    return not (run.task.ignore_result if ignored is None else ignored)
+
+
+def _is_needed(run: Run) -> bool:
+    """Whether a copy may come, and anything waits for the value."""
+    request = run.task.request
+    follows = request.callbacks or request.chain or request.chord
+    return bool(run.task.acks_late and (follows or stores_result(run)))
+
+
+def _encode(value: Any, serializer: str) -> bytes:
+    content_type, encoding, payload = serialization.dumps(value, serializer=serializer)
+    data = payload if isinstance(payload, bytes) else payload.encode(encoding)
+    return f"{content_type};{encoding}\n".encode() + data

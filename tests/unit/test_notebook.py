@@ -1,0 +1,133 @@
+"""Notes are written in batches, again with patience, and not for ever."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from celery_fence.errors import StoreUnavailable
+from celery_fence.locking.heartbeat import Heartbeat
+from celery_fence.locking.notebook import BATCH, PACE, PATIENCE, Notebook, write
+from celery_fence.locking.store import Note
+
+
+class NotingStore:
+    """Writes notes down, or is out of reach."""
+
+    def __init__(self):
+        self.batches = []
+        self.down = False
+        self.written = threading.Event()
+
+    def note(self, notes):
+        if self.down:
+            raise StoreUnavailable("out of reach")
+        self.batches.append([each.delivery for each in notes])
+        self.written.set()
+
+
+def note(delivery):
+    return Note("k", delivery, "returned", 60.0)
+
+
+@pytest.fixture
+def noting():
+    return NotingStore()
+
+
+@pytest.fixture
+def book(noting):
+    book = Notebook()
+    for number in range(2 * BATCH + 1):
+        book.add(noting, note(str(number)), 100.0)
+    return book
+
+
+def test_a_hundred_notes_take_one_round_trip(book, noting):
+    assert write(book.take(100.0), print) == []
+
+    assert [len(batch) for batch in noting.batches] == [BATCH, BATCH, 1]
+    assert [each for batch in noting.batches for each in batch] == [str(n) for n in range(2 * BATCH + 1)]
+
+
+def test_notes_of_two_stores_are_not_mixed(noting):
+    book, other = Notebook(), NotingStore()
+    for store, name in ((noting, "a"), (other, "b"), (noting, "c")):
+        book.add(store, note(name), 100.0)
+    write(book.take(100.0), print)
+
+    assert (noting.batches, other.batches) == ([["a", "c"]], [["b"]])
+
+
+def test_a_store_out_of_reach_keeps_nothing_of_another_store_back(noting):
+    book, other = Notebook(), NotingStore()
+    other.down = True
+    book.add(other, note("b"), 100.0)
+    book.add(noting, note("a"), 100.0)
+    warned = []
+    failed = write(book.take(100.0), warned.append)
+
+    assert noting.batches == [["a"]]
+    assert warned == ["1 epilogues couldn't be noted yet: out of reach"]
+    assert [each.delivery for _, each, _ in failed] == ["b"]
+
+
+def test_what_was_taken_is_not_taken_twice(book):
+    assert len(book.take(100.0)) == 2 * BATCH + 1
+    assert (book.take(100.0), len(book)) == ([], 0)
+
+
+def test_after_a_failure_the_store_is_left_in_peace_for_a_while(book):
+    book.put_back(book.take(100.0), 100.0)
+
+    assert book.take(100.0 + PACE - 0.01) == []
+    assert len(book.take(100.0 + PACE)) == 2 * BATCH + 1
+
+
+def test_what_is_put_back_comes_before_what_was_added_meanwhile(noting):
+    book = Notebook()
+    book.add(noting, note("first"), 100.0)
+    taken = book.take(100.0)
+    book.add(noting, note("second"), 100.5)
+    book.put_back(taken, 101.0)
+
+    assert [each.delivery for _, each, _ in book.take(100.0 + 2 * PACE)] == ["first", "second"]
+
+
+def test_a_note_that_cannot_be_written_is_dropped_when_its_time_is_over(book):
+    book.put_back(book.take(100.0), 100.0 + PATIENCE - 1)
+    assert len(book) == 2 * BATCH + 1
+    book.put_back(book.take(100.0 + PATIENCE + PACE), 100.0 + PATIENCE + PACE)
+
+    assert len(book) == 0
+
+
+def test_the_heartbeat_writes_a_note_within_its_second(noting):
+    heartbeat = Heartbeat()
+    heartbeat.note(noting, note("a"))
+
+    assert noting.written.wait(1.5)
+    heartbeat.stop()
+
+
+def test_a_process_that_ends_waits_for_its_notes(noting):
+    heartbeat = Heartbeat()
+    for number in range(3):
+        heartbeat.note(noting, note(str(number)))
+    heartbeat.flush(5.0)
+
+    assert heartbeat.noting == 0
+    assert [each for batch in noting.batches for each in batch] == ["0", "1", "2"]
+    heartbeat.stop()
+
+
+def test_a_process_that_ends_waits_no_longer_than_it_wants_for_a_store_out_of_reach(noting, caplog):
+    noting.down = True
+    heartbeat = Heartbeat()
+    heartbeat.note(noting, note("a"))
+    heartbeat.flush(0.3)
+
+    assert heartbeat.noting == 1
+    assert "1 epilogues couldn't be noted yet" in caplog.text
+    heartbeat.stop()
