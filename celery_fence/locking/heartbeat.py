@@ -258,6 +258,8 @@ class Heartbeat:
     def _note(self, pairs: Iterable[Watched], answers: list[RenewAnswer], asked_at: float) -> None:
         for (lease, emit), answer in zip(pairs, answers, strict=True):
             match answer:
+                case Gone(reason="released"):
+                    self.forget(lease)  # our own release came first, and isn't answered yet
                 case Gone(reason=reason):
                     lease.lose(reason)
                     self.forget(lease)

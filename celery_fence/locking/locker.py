@@ -120,19 +120,25 @@ class Locker:
         the run has ended either way, and the TTL bounds what is left. Safe to
         repeat after an interruption.
         """
-        self.heartbeat.forget(lease)
-        kept = not lease.lost and lease.end()
         claim = replace(lease.claim, delivery=delivery) if ending is not None else lease.claim
         try:
-            answer = lease.store.release(claim, lease.token, ending)
+            answer: ReleaseAnswer = lease.store.release(claim, lease.token, ending)
         except StoreUnavailable as error:
             self._tell_release(lease, "unreachable", error)
             return None
+        finally:
+            # Renewed until the answer is there: whatever delays the release, the key stays ours till then.
+            kept = self._let_go(lease)
         if kept and isinstance(answer, Gone):
             lease.lost_reason = answer.reason
             self._emit(events.Lost(lease.source, lease.key, lease, answer.reason))
         self._tell_release(lease, "gone" if isinstance(answer, Gone) else "released")
         return answer
+
+    def _let_go(self, lease: Lease) -> bool:
+        """End the lease and its renewal; False when it was lost before."""
+        self.heartbeat.forget(lease)
+        return not lease.lost and lease.end()
 
     def note(self, note: Note) -> None:
         """Remember that an epilogue is complete: in the background, within a second, together with others."""

@@ -52,9 +52,10 @@ def foresee(run: Run) -> str:
     The name of the terminal decision that a miss would lead to now; empty if the message would come back.
 
     Asked before the lease is, so that the store can remember the decision in the same
-    round trip. Who holds the key makes no difference to it.
+    round trip. Who holds the key makes no difference to it, except for what a body was
+    replaced by: that may have overtaken it, and waits then.
     """
-    if not run.identity:
+    if not run.identity or run.nesting:
         return ""
     somebody = Holder(run.key, owner="", token=0, ttl_left=None)
     return ending_of_decision(

@@ -55,7 +55,8 @@ class Run:
         self.task_id: str = request.id or ""
         self.retries: int = request.retries or 0
         self.redelivered = bool((request.delivery_info or {}).get("redelivered"))
-        self.delivery = f"{request.replaced_task_nesting or 0}.{self.notes.delivery}"
+        self.nesting: int = request.replaced_task_nesting or 0
+        self.delivery = f"{self.nesting}.{self.notes.delivery}"
         self.owner: str = self.handed.get("owner") or uuid.uuid4().hex
         self.now = wall_clock()
         self.args = args
@@ -120,14 +121,14 @@ class Run:
         return same and self._may_be_a_copy()
 
     def overtook(self, holder: Holder) -> bool:
-        """Whether *holder* is the predecessor of this retry, about to release: it published us from its body."""
+        """Whether *holder* is what this retry or replacement follows: it published us from its body, and will end."""
         facts = holder.facts
-        return (
-            facts.task_name == self.task.name
-            and facts.task_id == self.task_id
-            and bool(self.task_id)
-            and facts.retries < self.retries
-        )
+        if not self.task_id or facts.task_id != self.task_id:
+            return False
+        nesting = facts.delivery.partition(".")[0]
+        if nesting.isdecimal() and int(nesting) < self.nesting:
+            return True
+        return facts.task_name == self.task.name and facts.retries < self.retries
 
     def took(self, lease: Lease) -> None:
         """Note the lease before anything can interrupt: from here on it will be released."""

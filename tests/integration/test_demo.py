@@ -26,6 +26,11 @@ def scratch(tmp_path):
     return directory
 
 
+def listens_to_signals():
+    """A shell starts what it puts in the background with SIGINT ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def environment(scratch, *roots):
     kept = {name: value for name, value in os.environ.items() if name != "FENCE_DEMO_DATABASE_URL"}
     path = os.pathsep.join(str(root) for root in (*roots, ROOT))
@@ -121,7 +126,14 @@ def test_a_demo_that_is_ended_in_the_middle_leaves_no_process_and_no_file(scratc
     output = tmp_path / "output"
     command = [sys.executable, "-m", "example_app.demo", *SHORT]
     with output.open("w") as log:
-        demo = subprocess.Popen(command, env=environment(scratch), cwd=ROOT, stdout=log, stderr=log)
+        demo = subprocess.Popen(
+            command,
+            env=environment(scratch),
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+            preexec_fn=listens_to_signals,  # noqa: PLW1509 - no threads here
+        )
     try:
         wait_until(lambda: "FROZEN" in output.read_text() or demo.poll() is not None)
         family = descendants(demo.pid)

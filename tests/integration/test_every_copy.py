@@ -105,6 +105,18 @@ def test_a_retry_that_overtakes_its_predecessor_waits_for_its_end(bench):
     assert bench.ledger.overlaps(key) == []
 
 
+@pytest.mark.parametrize("task", ["watched_dead_letter", "replaced_skip"])
+def test_a_replacement_that_overtakes_its_predecessor_waits_for_its_end(bench, task):
+    key, gate = bench.key(), bench.gate()
+    result = bench.send("replaced_skip", key, {"by": task, "after": gate.path.name, "value": "done"})
+    wait_until(lambda: received(bench, result) >= 3, what="the replacement came, and came back")
+    assert result.state == "PENDING"
+    gate.open()
+
+    assert result.get(timeout=20) == "done"
+    assert bench.misses(key) == 0
+
+
 def test_the_copy_of_a_run_that_ended_and_could_not_be_noted_stores_its_value_without_the_body(bench):
     _, result = bench.cut_off
 
@@ -139,7 +151,7 @@ def test_a_lost_connection_to_rabbitmq_brings_a_copy_that_waits(on_rabbitmq):
     result = bench.send("watched", key, {"watch": gate.path.name, "value": "done"})
     wait_until(lambda: bench.ledger.facts("look", key=key), what="the body looks")
     launch(bench).await_ready()
-    bench.proxy.go_down()
+    bench.proxy.reset()
     wait_until(lambda: received(bench, result) >= 3, what="the copy came, and came back")
     assert stays_true(lambda: starts(bench, result) == 1 and bench.holder(key), during=0.2)
     gate.open()
@@ -151,7 +163,7 @@ def test_a_lost_connection_to_rabbitmq_brings_a_copy_that_waits(on_rabbitmq):
 
 def test_the_copy_that_rabbitmq_delivers_at_once_for_a_killed_worker_waits_for_its_lease_to_end(on_rabbitmq):
     bench, key, gate = on_rabbitmq, on_rabbitmq.key(), on_rabbitmq.gate()
-    bench.workers[0].stop(grace=0.1)  # it may still be busy with finding its broker again
+    bench.workers[0].stop(grace=0.1)  # so that only healthy connections are left
     launch(bench).await_ready()
     result = bench.send("watched", key, {"watch": gate.path.name, "value": "done"})
     wait_until(lambda: bench.ledger.facts("look", key=key), what="the body looks")

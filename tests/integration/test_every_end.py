@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psutil
@@ -47,6 +47,8 @@ class Outcome:
     """The blow doesn't stop the body: it ends when the test lets it."""
     dies: bool = False
     """The process ends without a last look."""
+    races: bool = False
+    """Celery's main process stores REVOKED at the same time: the later one stays."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ ENDS = {
     ),
     "SIGTERM": terminated(TERMINATED, "SIGTERM"),
     "SIGQUIT": terminated(TERMINATED, "SIGQUIT"),
-    "SIGUSR1": terminated(SOFT, "SIGUSR1"),
+    "SIGUSR1": terminated(replace(SOFT, races=True), "SIGUSR1"),
     "SIGINT": terminated(Outcome("REVOKED", "TaskRevokedError", ("return",), goes_on=True), "SIGINT"),
     "SIGKILL": terminated(Outcome("REVOKED", "TaskRevokedError", (), dies=True), "SIGKILL"),
     "unserialisable": End(Outcome("FAILURE", "EncodeError", ("return",)), {"then": "unserialisable"}),
@@ -164,7 +166,8 @@ def goes_on_under_its_lease(bench: Bench, key: str, result: AsyncResult, end: En
 
 
 def ends_as(bench: Bench, key: str, result: AsyncResult, outcome: Outcome) -> None:
-    wait_until(lambda: result.state == outcome.state, what=f"{result.state} becomes {outcome.state}")
+    states = {outcome.state, "REVOKED"} if outcome.races else {outcome.state}
+    wait_until(lambda: result.state in states, what=f"{result.state} becomes {outcome.state}")
     wait_until(lambda: len(bodies(bench, key)) == len(outcome.bodies), what=f"{outcome.bodies} have ended")
     if outcome.dies:
         pid = bench.ledger.starts(key)[0]["pid"]
@@ -174,7 +177,7 @@ def ends_as(bench: Bench, key: str, result: AsyncResult, outcome: Outcome) -> No
     )
 
     assert bodies(bench, key) == outcome.bodies
-    assert value_of(result) == outcome.result
+    assert value_of(result) in ({outcome.result, "TaskRevokedError"} if outcome.races else [outcome.result])
     looks = bench.ledger.facts("look", key=key)
     assert [look for look in looks if not look["ours"]] == [], "freed while the body could still run"
     assert sum(look["last"] for look in looks) == len(outcome.bodies)
@@ -210,9 +213,8 @@ def test_a_chord_part_that_fails_frees_its_key_and_fails_the_chord(bench):
         assert [look["ours"] for look in bench.ledger.facts("look", key=key)] == [True]
 
 
+@pytest.mark.parametrize("bench", ["prefork"], indirect=True)
 def test_a_killed_pool_process_leaves_nothing_and_its_message_runs_again(bench):
-    if bench.pool != "prefork":
-        pytest.skip("also on CI: this pool has no processes of its own")
     key, gate = bench.key(), bench.gate()
     result = bench.send("watched_survivor", key, {"watch": gate.path.name, "value": "done"})
     wait_until(lambda: bench.ledger.facts("look", key=key), what="the body looks")

@@ -628,3 +628,15 @@ def test_a_thousand_keys_at_once_in_threads_have_a_lease_each(task, app, leases)
     assert Counter(key for key, _ in results) == Counter(f"job:{n}-{e}" for n in range(8) for e in range(25))
     assert sorted(token for _, token in results) == sorted(task.tokens)
     assert list(leases.leases()) == []
+
+
+@pytest.mark.parametrize("place", ["option", "setting"])
+def test_a_lost_delay_goes_with_the_lease(app, task, in_worker, place):
+    """What a store does with it is told by the contract of stores."""
+    if place == "setting":
+        app.conf.fence_lost_delay = 7
+    delayed = task(
+        lambda self: self.lease.claim.lost_delay, **({"lock_lost_delay": 7} if place == "option" else {})
+    )
+
+    assert in_worker(delayed, "k").value == 7

@@ -642,6 +642,26 @@ class TestAWorkersCheck:
         assert self.levels(findings) == ["error", "error"]
         assert {finding.text.split("'")[1] for finding in findings} == {"fence_tll", "fence_polcy"}
 
+    @pytest.mark.parametrize(
+        ("options", "warns"),
+        [
+            ({"acks_late": True, "time_limit": 90}, True),  # 30 s of waiting and 90 s of running
+            ({"acks_late": True, "time_limit": 60}, False),
+            ({"acks_late": True, "lock_max_hold": 90.0}, True),
+            ({"acks_late": True, "time_limit": 90, "miss_policy": "skip"}, False),
+            ({"acks_late": False, "time_limit": 90}, False),
+        ],
+    )
+    def test_warns_of_a_wait_and_a_run_beyond_the_visibility_timeout(self, app, declare, options, warns):
+        app.conf.update(
+            broker_url="redis://localhost", broker_transport_options={"visibility_timeout": 100}, fence_ttl=10
+        )
+        declare(**{"miss_policy": Retry(max_delay=30), **options})
+
+        found = [finding.text for finding in check_app(app) if "visibility timeout" in finding.text]
+
+        assert len(found) == warns
+
     def test_finds_a_wrong_value(self, app):
         app.conf.fence_ttl = "5"
 

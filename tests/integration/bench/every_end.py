@@ -39,6 +39,7 @@ def add_tasks(app: Celery) -> None:
     for name, more in limits.items():
         app.task(name=name, **{**options, **more})(watched_work)
     app.task(name="replaced", **options)(replaced)
+    app.task(name="replaced_skip", **{**options, "miss_policy": "skip"})(replaced)
 
 
 def watched_work(
@@ -52,9 +53,18 @@ def watched_work(
 
 
 def replaced(self: Any, key: str, plan: bodies.Plan, *, fencing_token: int | None = None) -> Any:
-    """Hand the work over to a task of the same key."""
-    bodies.ledger_of(self.app).note("replacing", key=key, task_id=self.request.id, token=fencing_token)
-    raise self.replace(self.app.tasks["watched"].s(key, plan))
+    """Hand the work over to a task of the same key; with ``after``, stay until that gate opens."""
+    ledger = bodies.ledger_of(self.app)
+    ledger.note("replacing", key=key, task_id=self.request.id, token=fencing_token)
+    if self.request.replaced_task_nesting:
+        return plan.get("value")
+    try:
+        return self.replace(self.app.tasks[plan.get("by", "watched")].s(key, plan))
+    finally:
+        ledger.note("replacement_sent", task_id=self.request.id)
+        if "after" in plan:
+            bodies.gate_of(self.app, plan["after"]).wait()
+        ledger.note("replaced", task_id=self.request.id)
 
 
 def look(task: Any, key: str, *, last: bool = False) -> None:
