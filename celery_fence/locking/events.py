@@ -121,6 +121,15 @@ class PutOff(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CopyEnded(Event):
+    """A copy of a message that had ended (*how*, *age* seconds before) was ended without running."""
+
+    task_id: str
+    how: str
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
 class RanUnfenced(Event):
     """The store was out of reach and the outage policy let the body run without a lease."""
 

@@ -33,7 +33,7 @@ def _line(event: events.Event) -> tuple[int, str]:
             | events.Skipped()
         ):
             return logging.DEBUG, _quiet(event)
-        case events.Missed() | events.PutOff():
+        case events.Missed() | events.PutOff() | events.CopyEnded():
             return logging.INFO, _refusal(event)
         case events.RenewalFailed(error=error, trusted_for=left):
             return logging.WARNING, f"Renewing {event.key!r} failed, trusted for {left:.1f} s more: {error}"
@@ -75,6 +75,8 @@ def _refusal(event: events.Event) -> str:
             return f"{_who(event)} missed {event.key!r} (try {attempt}), {_held_by(holder)}: {outcome}{when}"
         case events.PutOff(delay=delay):
             return f"Put off a copy of {_who(event)}, which runs or has just ended on {event.key!r}, by {delay:.1f} s"
+        case events.CopyEnded(how=how, age=age):
+            return f"A copy of {_who(event)} ends without running: that message ended {age:.0f} s ago ({how})"
         case _:
             return f"Refused {event.key!r}"
 

@@ -126,7 +126,7 @@ def ended_before(run: Run, end: DeliveryEnded) -> Exception | None:
     See `celery_fence.task.endings` for the table.
     """
     if end.noted:
-        return Finished(f"This delivery has ended before ({end.ending.how}).")
+        return _finished(run, end)
     if end.age < run.options.ttl:
         return _come_again(run, run.options.ttl - end.age)
     match end.ending.how:
@@ -136,7 +136,13 @@ def ended_before(run: Run, end: DeliveryEnded) -> Exception | None:
             return _act_again(run, end)
         case _:
             run.ended = end.ending.how  # what followed was published before: only the note was missing
-            return Finished(f"This delivery has ended before ({end.ending.how}).")
+            return _finished(run, end)
+
+
+def _finished(run: Run, end: DeliveryEnded) -> Exception:
+    """End a copy without a trace in the result, but not without a word."""
+    runtime(run.task.app).emit(events.CopyEnded(run.task, run.key, run.task_id, end.ending.how, end.age))
+    return Finished(f"This delivery has ended before ({end.ending.how}).")
 
 
 def _act_again(run: Run, end: DeliveryEnded) -> Exception:

@@ -47,6 +47,7 @@ def every(lease):
         (events.Missed(TASK, "job:1", HOLDER, "my id", "retry", 1.5, 3, 7.0), "INFO"),
         (events.Missed(TASK, "job:1", None, "my id", "retry", 1.5, 3, 7.0), "INFO"),
         (events.PutOff(TASK, "job:1", HOLDER, "my id", 2.0), "INFO"),
+        (events.CopyEnded(TASK, "job:1", "my id", "failed", 30.0), "INFO"),
         (events.Skipped(TASK, "job:1", HOLDER, "my id", {"celery_fence": "skipped"}), "DEBUG"),
         (events.DeadLetteredMessage(TASK, "job:1", HOLDER, "my id", "dead", "max_wait", 4, 7.0), "ERROR"),
         (events.RanUnfenced(TASK, "job:1", "my id", OSError("no route")), "ERROR"),
