@@ -76,7 +76,7 @@ def _refusal(event: events.Event) -> str:
         case events.PutOff(delay=delay):
             return f"Put off a copy of {_who(event)}, which runs or has just ended on {event.key!r}, by {delay:.1f} s"
         case events.CopyEnded(how=how, age=age):
-            return f"A copy of {_who(event)} ends without running: that message ended {age:.0f} s ago ({how})"
+            return f"A copy of {_who(event)} on {event.key!r} ends without running: it ended {age:.0f} s ago ({how})"
         case _:
             return f"Refused {event.key!r}"
 
