@@ -45,11 +45,12 @@ def lease_of(task: Any) -> Lease | NullLease | None:
     return next((frame.lease for frame in reversed(_frames.get()) if frame.task is task), None)
 
 
-def held_here(key: str) -> Lease | None:
-    """The live lease on *key* that this very execution is under, or None."""
+def held_here(key: str, place: object) -> Lease | None:
+    """The live lease on *key* in the store at *place* that this very execution is under, or None."""
     for frame in reversed(_frames.get()):
-        if isinstance(frame.lease, Lease) and frame.lease.key == key and not frame.lease.ended:
-            return frame.lease
+        lease = frame.lease
+        if isinstance(lease, Lease) and (lease.key, lease.place) == (key, place) and not lease.ended:
+            return lease
     return None
 
 

@@ -53,6 +53,7 @@ class Lease:
         "claim",
         "lost_reason",
         "max_hold",
+        "place",
         "renew_fraction",
         "renewals",
         "since",
@@ -74,6 +75,7 @@ class Lease:
         source: Any,
         renew_fraction: float,
         max_hold: float | None,
+        place: object = None,
         on_lost: Callable[[Lease, str], None],
     ) -> None:
         self.claim = claim
@@ -85,6 +87,7 @@ class Lease:
         self.source = source
         self.renew_fraction = renew_fraction
         self.max_hold = max_hold
+        self.place = place
         self.lost_reason: str | None = None
         self._ending: State | None = None
         self._suspected = False

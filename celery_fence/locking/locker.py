@@ -40,7 +40,7 @@ class Terms:
 
 
 class Locker:
-    """Asks one store for leases and keeps them alive."""
+    """Asks one store for leases and keeps them alive; *place* tells its leases from those of another store."""
 
     def __init__(
         self,
@@ -48,10 +48,12 @@ class Locker:
         renewals: Store,
         emit: Callable[[events.Event], None],
         *,
+        place: object = None,
         heartbeat: Heartbeat | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.store = store
+        self._place = place
         self._renewals = renewals
         self._emit = emit
         self._heartbeat = heartbeat
@@ -192,6 +194,7 @@ class Locker:
             source=source,
             renew_fraction=terms.renew_fraction,
             max_hold=terms.max_hold,
+            place=self._place,
             on_lost=functools.partial(teller_here(), lost),
         )
 

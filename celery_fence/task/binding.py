@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery.exceptions import Ignore
 from celery.utils.imports import symbol_by_name
@@ -20,6 +20,8 @@ from celery_fence.task.written import run_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+F = TypeVar("F")
 
 NEVER_AUTORETRIED = (LeaseLost, Contended, DeadLettered)
 
@@ -40,9 +42,34 @@ def bind_task(cls: Any, app: Any) -> None:
         stamp_deliveries_of(cls.name)
     cls.Request = with_our_request(cls.Request)
     cls.throws = tuple(dict.fromkeys((*cls.throws, Contended, DeadLettered)))
+    fence_the_outermost_call(cls)
     if getattr(cls, "autoretry_for", None):
         stays_out_of_autoretry(cls)
     dont_ask_for_the_token(cls, app)
+
+
+def fences(call: F) -> F:
+    """Mark a `__call__` that takes care of the lease itself."""
+    call.fences = True  # type: ignore[attr-defined]
+    return call
+
+
+def fence_the_outermost_call(cls: Any) -> None:
+    """
+    Put the `__call__` of a base class under the lease, as a whole.
+
+    What it does after the body, such as a commit, belongs to the run: the key must
+    not be free before, nor the run be remembered as returned.
+    """
+    call = cls.__call__
+    if getattr(call, "fences", False):
+        return
+
+    @functools.wraps(call)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it becomes the class's
+        return self._call_fenced(functools.partial(call, self), args, kwargs, ours=False)
+
+    cls.__call__ = fences(__call__)
 
 
 def with_our_request(request: Any) -> Any:

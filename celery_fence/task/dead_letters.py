@@ -9,6 +9,7 @@ header ``fence_dead`` that says why. `replay` sends it back to where it came fro
 from __future__ import annotations
 
 import logging
+import uuid
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ def dead_letter(run: Run, decision: GiveUp, count: Count, holder: Holder | None)
         queue = dead_letter_queue(task.app, name)
         send_again(
             task,
-            Notes(delivery=run.notes.delivery, route=route),
+            Notes(delivery=uuid.uuid4().hex, route=route),  # a new one: it runs wherever it is moved by hand
             headers={DEAD: facts},
             queue=queue,
             routing_key=queue.routing_key,
@@ -54,15 +55,15 @@ def dead_letter(run: Run, decision: GiveUp, count: Count, holder: Holder | None)
         )
     else:
         return DeadLettered(
-            f"Gave up on {run.key!r} ({decision.reason}). In a worker the message would lie in the queue {name!r} "
+            f"Gave up on {run.subject!r} ({decision.reason}). In a worker the message would lie in the queue {name!r} "
             "now; an eager call has no message.",
-            key=run.key,
+            key=run.subject,
             reason=decision.reason,
         )
     runtime(task.app).emit(
         events.DeadLetteredMessage(
             task,
-            run.key,
+            run.subject,
             holder,
             run.task_id,
             name,
@@ -73,10 +74,10 @@ def dead_letter(run: Run, decision: GiveUp, count: Count, holder: Holder | None)
     )
     elsewhere = "" if name == run.options.settings.dead_letter_queue else f" --queue {name}"
     return DeadLettered(
-        f"Gave up on {run.key!r} ({decision.reason}) after {_tries(count)}; the message lies in the queue "
+        f"Gave up on {run.subject!r} ({decision.reason}) after {_tries(count)}; the message lies in the queue "
         f"{name!r}. Once the key is free, send it back: "
         f"celery -A <app> fence dead-letters replay --id {run.task_id}{elsewhere}",
-        key=run.key,
+        key=run.subject,
         reason=decision.reason,
         queue=name,
     )
@@ -237,7 +238,7 @@ def _facts(run: Run, reason: str, count: Count, holder: Holder | None, route: Ro
     expires = run.task.request.expires
     return {
         "reason": reason,
-        "key": run.key,
+        "key": run.subject,
         "task": run.task.name,
         "task_id": run.task_id,
         "attempts": count.total + 1,

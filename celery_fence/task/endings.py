@@ -102,14 +102,18 @@ def remembered_value(app: Any, value: bytes) -> Any:
     return serialization.loads(body, content_type, encoding, accept=accept)
 
 
-def followers_delivery(run: Run, task_id: str) -> str:
+def followers_delivery(run: Run, task: str, task_id: str) -> str:
     """
     The delivery id of a message that *run*'s epilogue publishes under a fixed task id.
 
     The same when the epilogue is completed a second time after a crash, so the next
-    step of a chain is recognised as a copy and doesn't run twice.
+    step of a chain is recognised as a copy and doesn't run twice. Several messages
+    under one id are counted: each is a delivery of its own.
     """
-    return hashlib.blake2b(f"{run.identity}>{task_id}".encode(), digest_size=16).hexdigest()
+    which = f"{task}|{task_id}"
+    run.followers[which] += 1
+    text = f"{run.identity}>{which}>{run.followers[which]}"
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def stores_result(run: Run) -> bool:

@@ -52,8 +52,15 @@ def _run_is_over(sender: Any = None, state: str | None = None, **_: Any) -> None
     if run is None:
         return
     release_what_is_left(run)
-    if run.identity and run.ended and (run.outcome_stored or state in ("IGNORED", "REJECTED")):
+    if run.identity and run.ended and _is_complete(run, state):
         _note(run)
+
+
+def _is_complete(run: Run, state: str | None) -> bool:
+    """A rejected message is over only if the body rejected it for good: one that goes back is to run again."""
+    if state == "REJECTED":
+        return run.ended == "rejected"
+    return run.outcome_stored or state == "IGNORED"
 
 
 def _note(run: Run) -> None:

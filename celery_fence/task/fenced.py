@@ -15,12 +15,13 @@ from celery_fence.locking import current, events
 from celery_fence.locking.lease import Lease, NullLease
 from celery_fence.locking.store import DeliveryEnded, Held
 from celery_fence.task import endings, outcomes
-from celery_fence.task.binding import PastAutoretry, bind_task
+from celery_fence.task.binding import PastAutoretry, bind_task, fences
 from celery_fence.task.django import OnCommit
 from celery_fence.task.install import runtime, terms_of
 from celery_fence.task.interrupt import interrupter, interruptible
 from celery_fence.task.notes import RUN
 from celery_fence.task.options import TaskOptions
+from celery_fence.task.publish import refuse_broadcast
 from celery_fence.task.run import Run, clear_notes, run_of
 from celery_fence.task.skip import Skipped
 
@@ -90,17 +91,38 @@ class FencedTask(OnCommit, Task):
         super().before_start(task_id, args, kwargs)
         self._begin(args, kwargs)
 
+    @fences
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the body under its lease; a direct call takes and releases one around it."""
+        run = run_of(self.request)
+        if run is not None and run.awaits_body:
+            run.awaits_body = False
+            body = self._body_of_this_run(super().__call__)
+            return called(body, args, injected(kwargs, run.options.inject_as, run.lease))
+        return self._call_fenced(super().__call__, args, kwargs, ours=True)
+
+    def _call_fenced(self, following: Any, args: Any, kwargs: Any, *, ours: bool) -> Any:
+        """
+        Run *following* under the lease of this request, or as a direct call.
+
+        *following* is what comes after our `__call__` (*ours*), or the `__call__` of a
+        base class around it: that one runs under the lease as a whole, with whatever
+        it does after the body, and is given no token.
+        """
         request = self.request
         if request.called_directly:
-            return self._call_directly(super().__call__, args, kwargs)
+            return self._call_directly(following, args, kwargs, inject=ours)
         run = run_of(request) or self._begin(args, kwargs)
         if run.entered:
-            return self._call_directly(super().__call__, args, kwargs)
-        run.entered = True
-        body = self._body_of_this_run(super().__call__)
-        return self._run_fenced(run, body, args) if run.fenced else body(*args, **kwargs)
+            return self._call_directly(following, args, kwargs, inject=ours)
+        run.entered, run.awaits_body = True, run.fenced and not ours
+        body = self._body_of_this_run(following) if ours else following
+        if not run.fenced:
+            return body(*args, **kwargs)
+        if run.completes is not None:
+            return self._complete(run, run.completes)
+        own = injected(run.kwargs, run.options.inject_as, run.lease) if ours else run.kwargs
+        return self._run_fenced(run, body, args, own)
 
     def apply(self, *args: Any, **kwargs: Any) -> EagerResult:
         """As Celery's; a skipped run shows SUCCESS and its record, as a worker's would."""
@@ -145,7 +167,8 @@ class FencedTask(OnCommit, Task):
 
     def _take(self, run: Run) -> None:
         key = run.render()
-        held = current.held_here(key)
+        refuse_broadcast(self.app, self.name, self.request)
+        held = current.held_here(key, run.options.settings.place)
         if held is not None:
             run.lease, run.borrowed = held, True
             return
@@ -203,12 +226,10 @@ class FencedTask(OnCommit, Task):
 
         return on_lost
 
-    def _run_fenced(self, run: Run, body: Any, args: Any) -> Any:
+    def _run_fenced(self, run: Run, body: Any, args: Any, kwargs: Any) -> Any:
         """The body under its lease, and what follows when it ends without it."""
-        if run.completes is not None:
-            return self._complete(run, run.completes)
         try:
-            value = self._run_body(run, body, args)
+            value = self._run_body(run, body, args, kwargs)
         except (LeaseLost, Contended) as error:
             run.release()  # what becomes of the message is decided next, so nothing is remembered yet
             raise self._after_refusal(run, error) from error
@@ -233,17 +254,13 @@ class FencedTask(OnCommit, Task):
             raise endings.Finished("This delivery has returned before, and nothing needs its value.")
         return endings.remembered_value(self.app, ending.value)
 
-    def _run_body(self, run: Run, body: Any, args: Any) -> Any:
-        kwargs = injected(run.kwargs, run.options.inject_as, run.lease)
+    def _run_body(self, run: Run, body: Any, args: Any, kwargs: Any) -> Any:
         stoppable = not (self.request.is_eager or run.options.lost_policy == "flag")
-        try:
-            with (
-                current.entered(current.Frame(run.lease or NullLease(), self, run)),
-                interruptible(run.body, wanted=stoppable),
-            ):
-                return body(*args, **kwargs)
-        except PastAutoretry as carried:
-            raise carried.error from carried.error.__cause__
+        with (
+            current.entered(current.Frame(run.lease or NullLease(), self, run)),
+            interruptible(run.body, wanted=stoppable),
+        ):
+            return called(body, args, kwargs)
 
     def _after_refusal(self, run: Run, error: LeaseLost | Contended) -> Exception:
         if isinstance(error, LeaseLost):
@@ -252,7 +269,7 @@ class FencedTask(OnCommit, Task):
             return error
         return outcomes.miss(run, error.key or run.key, error.holder)
 
-    def _call_directly(self, body: Any, args: Any, kwargs: Any) -> Any:
+    def _call_directly(self, body: Any, args: Any, kwargs: Any, *, inject: bool) -> Any:
         """A call as of a function: `Contended` on a miss, the lease of the calling execution if it has the key."""
         from celery_fence.task.hold import lease_for_call
 
@@ -260,10 +277,15 @@ class FencedTask(OnCommit, Task):
         if options.lock_key is None:
             return body(*args, **kwargs)
         with lease_for_call(self, options, args, kwargs) as lease:
-            try:
-                return body(*args, **injected(kwargs, options.inject_as, lease))
-            except PastAutoretry as carried:
-                raise carried.error from carried.error.__cause__
+            return called(body, args, injected(kwargs, options.inject_as, lease) if inject else kwargs)
+
+
+def called(body: Any, args: Any, kwargs: Any) -> Any:
+    """What *body* returns; one of our errors that was carried past Celery's autoretry is itself again."""
+    try:
+        return body(*args, **kwargs)
+    except PastAutoretry as carried:
+        raise carried.error from carried.error.__cause__
 
 
 def injected(kwargs: dict[str, Any], keyword: str | None, lease: Any) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class Asking:
         A held key is asked for again, at growing intervals of at most half a second,
         until *wait* seconds have passed. Raises `Contended` or `StoreUnavailable`.
         """
-        held = current.held_here(self.key)
+        held = current.held_here(self.key, FenceSettings.of(self._app).place)
         if held is not None:
             return held
         clock = steady_clock()

@@ -81,7 +81,7 @@ class Runtime:
             timeout=address.timeout,
             counter_retention=address.counter_retention,
         )
-        return Locker(store, store.for_heartbeat(), self.emit)
+        return Locker(store, store.for_heartbeat(), self.emit, place=(address.url, address.prefix))
 
 
 def terms_of(options: TaskOptions) -> Terms:

@@ -186,11 +186,11 @@ def stamp_delivery(headers: dict[str, Any] | None = None, **_: Any) -> None:
     if headers is None or _keeping.get():
         return
     headers.pop(RUN, None)
-    notes = replace(Notes.read(headers).cleared(), delivery=_new_delivery(headers.get("id")))
-    headers[HEADER] = notes.header()
+    delivery = _new_delivery(str(headers.get("task")), headers.get("id"))
+    headers[HEADER] = Notes(delivery=delivery).header()
 
 
-def _new_delivery(task_id: str | None) -> str:
+def _new_delivery(name: str, task_id: str | None) -> str:
     """
     A fresh delivery id; the same again where an epilogue is completed a second time.
 
@@ -204,7 +204,7 @@ def _new_delivery(task_id: str | None) -> str:
     run = run_of(task.request) if task is not None else None
     if run is None or not task_id or not run.in_epilogue:
         return uuid.uuid4().hex
-    return endings.followers_delivery(run, task_id)
+    return endings.followers_delivery(run, name, task_id)
 
 
 def wall_clock() -> float:

@@ -64,8 +64,8 @@ def foresee(run: Run) -> str:
 
 
 def miss(run: Run, key: str, holder: Holder | None) -> Exception:
-    """What becomes of *run*'s message, whose *key* is held."""
-    run.key = key
+    """What becomes of *run*'s message, because *key* is held: its own, or that of a block in its body."""
+    run.subject = key
     if (
         holder is not None
         and (run.is_copy_of(holder) or run.overtook(holder))
@@ -174,13 +174,14 @@ def _come_again(run: Run, delay: float, holder: Holder | None = None) -> Excepti
     """Publish this copy for later and end it without a trace."""
     delay = min(max(delay, 1.0), _longest_delay(run) or HOUR)
     try:
-        send_again(run.task, run.notes.put_off_again(), delay=delay)
+        # Without its expiry: Celery would write REVOKED under the id of the running message.
+        send_again(run.task, run.notes.put_off_again(), delay=delay, expires=None)
     except Reject:
         raise
     except Exception:  # acknowledged early: the running original is all there is, and all there has to be
         logger.exception("A copy of the running message %s[%s] is dropped", run.task.name, run.task_id)
     runtime(run.task.app).emit(events.PutOff(run.task, run.key, holder, run.task_id, delay))
-    return PutOff(f"{run.key!r} is held by this very message; put off for {delay:.1f} s.")
+    return PutOff(f"This very message holds {run.key!r} or has just ended; put off for {delay:.1f} s.")
 
 
 def _asked(run: Run, key: str, holder: Holder | None, count: Count) -> Miss:
@@ -203,8 +204,16 @@ def _act(run: Run, policy: policies.Policy, asked: Miss, count: Count, why: Exce
     decision = decide(policy, asked)
     holder = asked.holder
     _tell(run, asked, count, decision)
+    outcome = _carry_out(run, decision, count, holder, why)
+    # Only now: a dead letter that couldn't be published goes back to the broker, and has not ended.
     run.ended = ending_of_decision(decision)
     run.remembered = bool(run.if_held) and holder is not None
+    return outcome
+
+
+def _carry_out(
+    run: Run, decision: policies.Decision, count: Count, holder: Holder | None, why: Exception
+) -> Exception:
     match decision:
         case SendLater() | SendToBack():
             return _send_again(run, decision, holder, why)
@@ -212,7 +221,9 @@ def _act(run: Run, policy: policies.Policy, asked: Miss, count: Count, why: Exce
             return dead_letter(run, decision, count, holder)
         case SkipRun():
             skipped = skip(run, decision, holder)
-            runtime(run.task.app).emit(events.Skipped(run.task, run.key, holder, run.task_id, skipped.record))
+            runtime(run.task.app).emit(
+                events.Skipped(run.task, run.subject, holder, run.task_id, skipped.record)
+            )
             return skipped
         case Fail():
             return why
@@ -295,4 +306,4 @@ def _warn_hourly(run: Run, holder: Holder | None, count: Count) -> None:
     noted = run.notes.misses if holder is not None else run.notes.outages
     before = noted.waited(noted.last)
     if int(waited // HOUR) > int(before // HOUR):
-        runtime(run.task.app).emit(events.StillWaiting(run.task, run.key, holder, run.task_id, waited))
+        runtime(run.task.app).emit(events.StillWaiting(run.task, run.subject, holder, run.task_id, waited))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from celery.exceptions import Reject
 from kombu.pools import ProducerPool
 
+from celery_fence.errors import ConfigError
 from celery_fence.task.notes import HEADER, RUN, Notes, Route, same_delivery
 
 if TYPE_CHECKING:
@@ -90,6 +91,25 @@ def send_again(task: Any, notes: Notes, *, delay: float = 0.0, **changes: Any) -
             raise Reject(error, requeue=True) from error
         raise
     return signature
+
+
+def refuse_broadcast(app: Any, task: str, request: Any) -> None:
+    """
+    Refuse a message that a fanout exchange gave to many queues: to run it once is not what was asked for.
+
+    Sent again, each copy would be multiplied by the number of queues. Raises `ConfigError`.
+    """
+    exchange = (request.delivery_info or {}).get("exchange")
+    if not exchange or exchange not in _fanouts(app):
+        return
+    raise ConfigError(
+        f"Task {task!r} is fenced and was sent to the fanout exchange {exchange!r}, which gives each of its queues a "
+        "copy: only one would run. Send it to an ordinary queue, or broadcast a task that isn't fenced."
+    )
+
+
+def _fanouts(app: Any) -> set[str]:
+    return {queue.exchange.name for queue in app.amqp.queues.values() if queue.exchange.type == "fanout"}
 
 
 def route_of(app: Any, request: Any) -> Route:

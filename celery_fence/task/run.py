@@ -6,6 +6,8 @@ import logging
 import os
 import socket
 import uuid
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from celery_fence.locking.lease import Lease, NullLease
@@ -30,16 +32,21 @@ class Run:
     """
 
     key = ""
+    subject = ""
+    """The key that a miss is about: the run's own, or that of a block in its body."""
     lease: Lease | NullLease | None = None
     borrowed = False
     """The lease is that of the execution around this one, which releases it."""
     entered = False
+    awaits_body = False
+    """A base class's `__call__` runs under the lease and is to call ours."""
     released = False
     answer: ReleaseAnswer | None = None
     if_held = ""
     """The terminal decision that a miss would lead to."""
     ended = ""
     """How the delivery ended; empty while it hasn't, or where it is to come again."""
+    skipping = False
     remembered = False
     """The store knows how it ended, from the release or the acquire."""
     outcome_stored = False
@@ -51,7 +58,7 @@ class Run:
         self.handed: dict[str, Any] = handed if isinstance(handed, dict) else {}
         self.task = task
         self.options = TaskOptions.of(task)
-        self.notes = Notes.read(request.headers)
+        self.notes = notes_of(request)
         self.task_id: str = request.id or ""
         self.retries: int = request.retries or 0
         self.redelivered = bool((request.delivery_info or {}).get("redelivered"))
@@ -62,7 +69,8 @@ class Run:
         self.args = args
         self.kwargs = without_token(task.name, kwargs, self.options.inject_as)
         self.body = Body()
-        self.identity = "" if request.is_eager else self._identity()
+        self.identity = "" if request.is_eager or not self.notes.delivery else self._identity()
+        self.followers: Counter[str] = Counter()
 
     @property
     def fenced(self) -> bool:
@@ -73,7 +81,7 @@ class Run:
         """The key of this execution. `LockKeyError` if it can't be built from the arguments."""
         rule = self.options.lock_key
         if rule is not None and not self.key:
-            self.key = rule.render(self.args, self.kwargs)
+            self.key = self.subject = rule.render(self.args, self.kwargs)
         return self.key
 
     def claim(self) -> Claim:
@@ -83,7 +91,7 @@ class Run:
             owner=self.owner,
             ttl=self.options.ttl,
             facts=self._facts(),
-            delivery=self.identity if self._may_be_a_copy() else "",
+            delivery=self.identity,
             message=f"{self.task.name}|{self.task_id}",
             if_held=self.if_held,
             retention=self.options.settings.done_retention,
@@ -95,7 +103,12 @@ class Run:
         return f"{self.task.name}|{self.task_id}|{self.retries}|{self.delivery}"
 
     def _may_be_a_copy(self) -> bool:
-        """Without a delivery id only what the broker flags as redelivered counts as a copy, or was put off as one."""
+        """
+        Without a delivery id only what the broker flags as redelivered counts as a copy, or was put off as one.
+
+        Such a message waits for its running original. Its end isn't remembered: the
+        flag doesn't say that THIS message has run.
+        """
         return bool(self.notes.delivery or self.notes.put_offs) or self.redelivered
 
     def _facts(self) -> Facts:
@@ -162,7 +175,7 @@ class Run:
     @property
     def in_epilogue(self) -> bool:
         """Whether the delivery has ended and what follows is published and stored: it may be done again by a copy."""
-        return bool(self.identity) and self.ended in ("returned", "skipped")
+        return bool(self.identity) and (self.ended == "returned" or self.skipping)
 
     @property
     def succeeded_by_copy(self) -> bool:
@@ -171,6 +184,30 @@ class Run:
         if not isinstance(answer, Gone):
             return False
         return answer.ended or (answer.holder is not None and self.is_copy_of(answer.holder))
+
+
+def notes_of(request: Any) -> Notes:
+    """
+    The notes of the message, with an id for its delivery where there is one.
+
+    A message from a sender without celery-fence has none; on Redis its delivery tag,
+    which stays the same when it is delivered again, stands in. What went through a
+    dead-letter exchange of RabbitMQ and back is a new delivery each time.
+    """
+    headers = request.headers or {}
+    notes = Notes.read(headers)
+    tag = (request.properties or {}).get("delivery_tag")
+    delivery = notes.delivery or (tag if isinstance(tag, str) else "")
+    rounds = _rounds(headers.get("x-death"))
+    return replace(notes, delivery=f"{delivery}+{rounds}" if delivery and rounds else delivery)
+
+
+def _rounds(deaths: object) -> int:
+    """How often RabbitMQ has dead-lettered the message."""
+    if not isinstance(deaths, list):
+        return 0
+    counts = (death.get("count", 1) for death in deaths if isinstance(death, dict))
+    return sum(count for count in counts if isinstance(count, int))
 
 
 def without_token(task: str, kwargs: dict[str, Any], keyword: str | None) -> dict[str, Any]:
@@ -200,16 +237,13 @@ def release_what_is_left(run: Run) -> None:
     """
     The net under `__call__`: release what a run still holds when Celery is done with it.
 
-    It finds something only where the body was never entered, or where a base class
-    replaced `__call__` without calling it.
+    It finds something only where the body was never entered, such as after an
+    exception in a base class's `before_start`.
     """
-    if run.released:
-        return
-    if isinstance(run.lease, Lease) and not run.borrowed and not run.entered:
+    if run.awaits_body and run.ended == "returned":
         logger.warning(
-            "Task %s ended without entering FencedTask.__call__: the lease on %r was taken and not used. "
-            "If a base class overrides __call__, it must call super().__call__(*args, **kwargs).",
+            "Task %s ended without its function: a base class overrides __call__ and must call "
+            "super().__call__(*args, **kwargs).",
             run.task.name,
-            run.key,
         )
     run.release()

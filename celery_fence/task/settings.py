@@ -79,6 +79,11 @@ class FenceSettings:
             raise ConfigError(self.home.advice)
         return self.home
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Which leases these settings mean: the same key elsewhere is another one."""
+        return self.url, self.prefix
+
 
 @dataclass(frozen=True, slots=True)
 class _Resolved:

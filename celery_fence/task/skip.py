@@ -42,7 +42,7 @@ def skip_record(run: Run, holder: Holder | None) -> dict[str, Any]:
     record: dict[str, Any] = {
         MARK: "skipped",
         "reason": "held" if holder is not None else "store_unavailable",
-        "key": run.key,
+        "key": run.subject,
         "task": run.task.name,
         "task_id": run.task_id,
     }
@@ -66,6 +66,7 @@ def skip(run: Run, decision: SkipRun, holder: Holder | None) -> Skipped:
     task, request = run.task, run.task.request
     record = skip_record(run, holder)
     value = _own_result(run, decision.result) if decision.has_result else record
+    run.skipping = True
     if decision.chain == "continue":
         _send_what_follows(task, request, value)
     else:
@@ -77,7 +78,7 @@ def skip(run: Run, decision: SkipRun, holder: Holder | None) -> Skipped:
         if holder is None
         else f"held by {holder.facts.task_name or holder.owner}"
     )
-    return Skipped(value, f"skipped: {run.key}, {why}")
+    return Skipped(value, f"skipped: {run.subject}, {why}")
 
 
 def _own_result(run: Run, result: Any) -> Any:
@@ -96,7 +97,7 @@ def _own_result(run: Run, result: Any) -> Any:
     except Exception as error:  # the user's code: whatever it raises, there is no result
         raise FenceError(
             f"Skip(result=...) of task {run.task.name!r} failed: {type(error).__name__}: {error}. The body didn't run, "
-            f"since the key {run.key!r} was held."
+            f"since the key {run.subject!r} was held."
         ) from error
 
 

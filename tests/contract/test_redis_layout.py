@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from celery_fence.locking.store import Claim, Ending, Facts, Note, Renewal
+from celery_fence.locking.store import Claim, Ending, Facts, Kept, Note, Renewal
 from celery_fence.stores import from_url
 from celery_fence.stores.redis.names import Names
 
@@ -21,7 +23,7 @@ def test_a_lease_its_counter_and_its_index_are_named_as_documented(client, serve
         b"fence:{b44}:token:tenant:7:sync",
     ]
     lease = client.hgetall("fence:{b44}:lease:tenant:7:sync")
-    assert set(lease) == {b"layout", b"owner", b"token", b"since", b"beat", b"ttl", b"facts"}
+    assert set(lease) == {b"layout", b"owner", b"token", b"since", b"ttl", b"facts"}
     assert lease[b"layout"] == b"1"
     store.close()
 
@@ -93,6 +95,76 @@ def test_a_lease_with_a_lost_delay_and_its_index_live_until_the_key_opens(store,
         assert client.pttl(index) >= 529_000
         client.pexpire(lease, 505_000)
         store.renew([Renewal(claim, grant.token, grant.since)])
+
+
+@pytest.mark.parametrize("lost_delay", [0.0, 500.0])
+def test_the_last_beat_is_told_by_what_is_gone_of_the_ttl(store, client, lost_delay):
+    lease = store._names.lease(KEY.encode())
+    claim = Claim(KEY, "o", 30.0, lost_delay=lost_delay)
+    grant = store.acquire(claim)
+    client.pexpire(lease, int(1000 * lost_delay) + 18_000)
+    assert store.holder(KEY).beat_age == pytest.approx(12.0, abs=5)
+
+    store.renew([Renewal(claim, grant.token, grant.since)])
+    assert store.holder(KEY).beat_age < 5
+    longer = replace(claim, ttl=90.0)
+    store.renew([Renewal(longer, grant.token, grant.since)])
+    assert client.hget(lease, "ttl") == b"90000"
+    assert store.holder(KEY).beat_age < 5
+    assert 85 < store.holder(KEY).ttl_left <= 90
+
+
+def test_a_closed_lease_s_last_beat_was_before_its_ttl(store, client):
+    store.acquire(Claim(KEY, "o", 30.0, lost_delay=500.0))
+    client.pexpire(store._names.lease(KEY.encode()), 400_000)
+
+    holder = store.holder(KEY)
+    assert (holder.closed, holder.beat_age) == (True, pytest.approx(130.0, abs=5))
+
+
+@pytest.mark.parametrize("ttl", ["inf", "nan", "junk", "-5"])
+def test_an_odd_ttl_in_a_lease_tells_no_beat_and_is_set_right_by_a_renewal(store, client, ttl):
+    lease = store._names.lease(KEY.encode())
+    claim = Claim(KEY, "o", 30.0)
+    grant = store.acquire(claim)
+    client.hset(lease, "ttl", ttl)
+
+    assert store.holder(KEY).beat_age == 0
+    store.renew([Renewal(claim, grant.token, grant.since)])
+    assert client.hget(lease, "ttl") == b"30000"
+
+
+@pytest.mark.parametrize("lost_delay", [0.0, 500.0])
+def test_a_lease_whose_expiry_was_taken_away_expires_again_after_its_renewal(store, client, lost_delay):
+    lease = store._names.lease(KEY.encode())
+    claim = Claim(KEY, "o", 30.0, lost_delay=lost_delay)
+    grant = store.acquire(claim)
+    client.persist(lease)
+    for _ in range(2):
+        assert store.renew([Renewal(claim, grant.token, grant.since)]) == [Kept()]
+
+        assert 25_000 < client.pttl(lease) - 1000 * lost_delay <= 30_000
+
+
+@pytest.mark.parametrize(
+    ("field", "theirs", "reason"), [("owner", "p", "taken"), ("token", 2**52, "superseded")]
+)
+def test_a_lease_of_another_owner_or_a_newer_token_isn_t_kept_though_all_else_is_alike(
+    store, client, field, theirs, reason
+):
+    claim = Claim(KEY, "o", 30.0)
+    grant = store.acquire(claim)
+    client.hset(store._names.lease(KEY.encode()), field, theirs)
+
+    assert store.renew([Renewal(claim, grant.token, grant.since)])[0].reason == reason
+
+
+def test_a_renewal_leaves_the_lost_delay_as_it_was_granted(store, client):
+    lease = store._names.lease(KEY.encode())
+    for granted, renewed in ((500.0, 0.0), (0.0, 500.0)):
+        grant = store.acquire(Claim(KEY, "o", 30.0, lost_delay=granted))
+        store.renew([Renewal(Claim(KEY, "o", 30.0, lost_delay=renewed), grant.token, grant.since)])
+        assert 25_000 < client.pttl(lease) - 1000 * granted <= 30_000
 
 
 def test_after_a_release_only_the_counter_is_left_and_it_expires(store, client):

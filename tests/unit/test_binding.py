@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 from celery import Task, shared_task
+from celery.exceptions import Reject
 from celery.worker.request import Request
 from pydantic import BaseModel
 
@@ -313,6 +314,28 @@ class TestUsersOwnBases:
 
         assert in_worker(task, "k").value == [True, 0]
         assert leases.holder("t:k") is None
+
+    def test_a_call_around_ours_runs_under_the_lease_as_a_whole(self, app, in_worker, leases):
+        """Such as a transaction: its commit is part of the run, and its failure the run's end."""
+        seen = []
+
+        class Theirs(Task):
+            abstract = True
+
+            def __call__(self, *args, **kwargs):
+                value = super().__call__(*args, **kwargs)
+                seen.append(leases.holder("t:k") is not None)
+                if len(seen) == 1:
+                    raise Reject("the commit failed", requeue=True)
+                return value
+
+        task = self.body_of(app, type("Together", (Theirs, FencedTask), {"abstract": True}), "around")
+        message = {"id": "one", "headers": {"fence": {"delivery": "d"}}}
+
+        assert in_worker(task, "k", **message).state == "REJECTED"
+        assert leases.holder("t:k") is None
+        assert in_worker(task, "k", **message).state == "SUCCESS"
+        assert seen == [True, True]
 
     def test_a_call_without_super_is_warned_about_and_leaves_no_lease(self, app, in_worker, leases, caplog):
         class Theirs(Task):

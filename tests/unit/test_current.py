@@ -15,7 +15,7 @@ def test_outside_of_a_lease_there_is_none():
     assert current_lease() is None
     assert frames() == ()
     assert lease_of("task") is None
-    assert held_here("job:1") is None
+    assert held_here("job:1", None) is None
 
 
 def test_the_innermost_lease_is_the_current_one_and_each_task_sees_its_own(make_lease):
@@ -38,11 +38,12 @@ def test_a_body_that_raises_leaves_nothing(make_lease):
 def test_only_a_live_lease_on_the_key_counts_as_held_here(make_lease):
     lease, other = make_lease(key="a"), make_lease(key="b")
     with entered(Frame(lease, None)), entered(Frame(other, None)), entered(Frame(NullLease(), None)):
-        assert held_here("a") is lease
+        assert held_here("a", None) is lease
+        assert held_here("a", ("another store", "fence")) is None
         lease.lose("taken")
-        assert held_here("a") is None
+        assert held_here("a", None) is None
         other.end()
-        assert held_here("b") is None
+        assert held_here("b", None) is None
 
 
 def test_another_thread_sees_nothing_of_it(make_lease):

@@ -67,7 +67,7 @@ def test_it_is_the_message_itself_with_a_header_that_says_why(app, task, in_work
         "holder_task_id": "their id",
     }
     assert dead["route"]["queue"] == app.conf.task_default_queue
-    assert Notes.read(letter.headers).delivery == "d"
+    assert Notes.read(letter.headers).delivery not in ("", "d")  # it runs wherever it is moved by hand
 
 
 def test_after_a_wait_it_tells_how_often_and_since_when_and_where_it_came_from(

@@ -169,13 +169,20 @@ def test_a_value_is_kept_only_where_a_copy_may_come_and_something_needs_it(make_
 
 
 def test_what_follows_a_run_is_the_same_delivery_each_time_and_another_for_each_follower(make_run):
-    run, other = make_run(), make_run(request={"id": "other"})
+    stamped = {"headers": {"fence": {"delivery": "d"}}}
+    run = make_run(request=stamped)
+    again = Run(run.task, run.task.request, (), {})
+    other = make_run(request={"id": "other", **stamped})
+    ids = [
+        followers_delivery(run, "step", "next"),
+        followers_delivery(run, "step", "next"),  # a second message under that id is another delivery
+        followers_delivery(run, "step", "2"),
+        followers_delivery(run, "other", "next"),
+        followers_delivery(other, "step", "next"),
+    ]
 
-    assert followers_delivery(run, "next") == followers_delivery(run, "next")
-    assert followers_delivery(run, "next") not in {
-        followers_delivery(run, "2"),
-        followers_delivery(other, "next"),
-    }
+    assert len(set(ids)) == len(ids)
+    assert [followers_delivery(again, "step", "next") for _ in range(2)] == ids[:2]
 
 
 # --- what a copy finds ------------------------------------------------------------------------------
@@ -222,7 +229,8 @@ def put_off(monkeypatch):
     """Delays with which copies were published again."""
     delays = []
     monkeypatch.setattr(
-        "celery_fence.task.outcomes.send_again", lambda task, notes, *, delay: delays.append(delay)
+        "celery_fence.task.outcomes.send_again",
+        lambda task, notes, *, delay, expires: delays.append((delay, expires)),
     )
     return delays
 
@@ -253,7 +261,9 @@ def test_a_copy_of_a_young_unnoted_delivery_comes_again_later(job, remember, in_
 
     assert in_worker(job, **MESSAGE).state == "IGNORED"
     assert job.ran == []
-    assert put_off == [pytest.approx(30.0, abs=1)]
+    ((delay, expires),) = put_off
+    assert delay == pytest.approx(30.0, abs=1)
+    assert expires is None  # a copy that expired would write REVOKED over the running message
 
 
 @pytest.fixture
@@ -331,14 +341,14 @@ def test_a_delivery_is_task_id_retries_nesting_and_delivery_id(job, remember, in
 @pytest.mark.parametrize(
     ("message", "runs"),
     [
-        ({}, 1),
-        ({"delivery_info": {"redelivered": True}}, 0),
-        ({"headers": {"fence": {"put_offs": 1}}}, 0),
+        ({"properties": {"delivery_tag": "the same"}}, 0),
+        ({"properties": {"delivery_tag": "another"}}, 1),
+        ({"properties": {"delivery_tag": 1}, "delivery_info": {"redelivered": True}}, 1),
     ],
 )
-def test_without_a_delivery_id_a_copy_is_what_the_broker_says_is_one(job, remember, in_worker, message, runs):
-    """A copy that was put off is published anew, so the broker doesn't flag it any more."""
-    remember("failed", noted=True, delivery="job|one|0|0.")
+def test_without_a_delivery_id_the_tag_of_redis_tells_a_copy(job, remember, in_worker, message, runs):
+    """RabbitMQ's tag is a number of its channel, and its flag doesn't say that this message has run."""
+    remember("failed", noted=True, delivery="job|one|0|0.the same")
     in_worker(job, **{"id": "one", "headers": {}, **message})
 
     assert len(job.ran) == runs

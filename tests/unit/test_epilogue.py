@@ -206,7 +206,7 @@ def test_a_run_whose_start_nobody_asked_for_is_not_shown_as_started(app, deliver
 def put_off(monkeypatch):
     """How often the message was published for later."""
     sent = []
-    monkeypatch.setattr(outcomes, "send_again", lambda task, notes, *, delay: sent.append(delay))
+    monkeypatch.setattr(outcomes, "send_again", lambda task, notes, *, delay, expires: sent.append(delay))
     return sent
 
 

@@ -6,11 +6,15 @@ import json
 import logging
 import threading
 from collections import Counter
+from typing import ClassVar
 
 import pytest
 from celery import Celery
+from celery.exceptions import Reject
+from kombu import Exchange, Queue
 
 from celery_fence import (
+    ConfigError,
     Contended,
     DeadLettered,
     FencedTask,
@@ -22,7 +26,9 @@ from celery_fence import (
     policies,
     signals,
 )
+from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.lease import NullLease
+from celery_fence.locking.store import Claim
 from celery_fence.stores.memory import MemoryStore
 from celery_fence.task.notes import Notes, Route
 
@@ -640,3 +646,94 @@ def test_a_lost_delay_goes_with_the_lease(app, task, in_worker, place):
     )
 
     assert in_worker(delayed, "k").value == 7
+
+
+class TestWhatMustRunAgain:
+    """Ends that aren't remembered, or are remembered as what they are."""
+
+    MESSAGE: ClassVar = {"id": "one", "headers": {"fence": {"delivery": "d"}}}
+
+    def test_a_message_whose_dead_letter_could_not_be_published(
+        self, task, in_worker, occupy, leases, monkeypatch
+    ):
+        def refused(*_, **__):
+            raise Reject("the queue is declared otherwise", requeue=True)
+
+        occupy("job:k")
+        monkeypatch.setattr("celery_fence.task.outcomes.dead_letter", refused)
+        fenced = task(miss_policy="dead_letter", acks_late=True)
+        assert in_worker(fenced, "k", **self.MESSAGE).state == "REJECTED"
+        process_heartbeat().flush(5)
+
+        copy = leases.acquire(Claim("job:k", "a copy", 30.0, delivery="the task|one|0|0.d"))
+        assert (copy.ending.how, copy.noted) == ("dead_lettered", False)  # so the copy decides again
+
+    def test_a_message_that_came_round_through_a_dead_letter_exchange(self, task, in_worker):
+        def rejects_once(self):
+            if not (self.request.headers or {}).get("x-death"):
+                raise Reject("later", requeue=False)
+
+        fenced = task(rejects_once)
+        in_worker(fenced, "k", **self.MESSAGE)
+        process_heartbeat().flush(5)
+        came_round = {
+            **self.MESSAGE["headers"],
+            "x-death": [{"count": 1, "reason": "rejected", "queue": "q"}],
+        }
+
+        assert in_worker(fenced, "k", id="one", headers=came_round).state == "SUCCESS"
+
+    def test_several_messages_under_one_id_from_a_hook_of_the_task(self, app, task, in_worker):
+        class Sends(FencedTask):
+            abstract = True
+
+            def on_success(self, *_):
+                for number in range(3):
+                    child.apply_async((number,), task_id="child")
+
+        @app.task(base=FencedTask, lock_key="c:<n>", name="child")
+        def child(n):
+            return n
+
+        in_worker(task(base=Sends), "k", **self.MESSAGE)
+        with app.connection_for_read() as connection:
+            queue = connection.SimpleQueue(app.conf.task_default_queue)
+            deliveries = {queue.get(timeout=5).headers["fence"]["delivery"] for _ in range(3)}
+
+        assert len(deliveries) == 3
+
+
+def test_a_miss_in_the_body_is_remembered_for_the_runs_own_key(task, in_worker, occupy, sent):
+    """So that a copy, which asks for that key, finds it."""
+
+    def meets_another(self):
+        with hold("other:<n>", {"n": 1}):
+            pass
+
+    occupy("other:1")
+    fenced = task(meets_another, miss_policy="raise")
+    message = {"id": "one", "headers": {"fence": {"delivery": "d"}}}
+    first = in_worker(fenced, "k", **message)
+    process_heartbeat().flush(5)
+
+    assert (type(first.value), first.value.key) == (Contended, "other:1")
+    assert in_worker(fenced, "k", **message).state == "IGNORED"
+    assert len(task.tokens) == 1
+
+
+def test_a_block_of_another_apps_store_is_another_key(app, task, leases):
+    other = type(app)("another", set_as_current=False, broker="memory://")
+    other.conf.fence_url = f"memory://{app.main}-another"
+
+    with hold("job:<n>", {"n": "k"}, app=other) as theirs, hold("job:<n>", {"n": "k"}, app=app) as ours:
+        assert theirs is not ours
+        assert leases.holder("job:k").owner == ours.owner
+
+
+def test_a_broadcast_message_is_refused(app, task, in_worker):
+    app.amqp.queues.add(Queue("one of many", Exchange("to all", type="fanout")))
+    outcome = in_worker(task(), "k", delivery_info={"exchange": "to all", "routing_key": ""})
+
+    assert outcome.state == "FAILURE"
+    assert isinstance(outcome.value, ConfigError)
+    assert "'to all'" in str(outcome.value)

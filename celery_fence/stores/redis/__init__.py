@@ -5,8 +5,8 @@ Leases in Redis or Valkey: one server, asked with one Lua script per question.
 key, is the Cluster hash tag, so braces in a key can neither make nor break one:
 
 - ``fence:{bNN}:lease:<key>``, a hash that lives for the TTL and the lost delay: ``layout``, ``owner``,
-  ``token``, ``since`` and ``beat`` (us since the epoch), ``ttl`` (ms), ``facts`` (JSON); where its
-  claim has them, ``delivery``, ``message`` and ``lost_delay`` (ms).
+  ``token``, ``since`` (us since the epoch), ``ttl`` (ms), ``facts`` (JSON); where its claim has them,
+  ``delivery``, ``message`` and ``lost_delay`` (ms). The last beat is where ``ttl`` began to run.
 - ``fence:{bNN}:token:<key>``, a hash that lives for `counter_retention` after its last use: ``token``
   (the last one issued), ``released`` (the owner who released last), ``released_at`` (when, us),
   ``forced`` (holders up to this token are fenced off).

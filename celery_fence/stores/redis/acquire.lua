@@ -34,7 +34,7 @@ local if_held, remembered_ms = ARGV[9], ARGV[10]
 
 local now_us = server_time_us()
 local last = read_counter(counter)
-local held = read_lease(lease, now_us)
+local held = read_lease(lease)
 local mine = held and held.owner == owner and not held.closed
 if not mine then
   local done = read_marker(marker)
@@ -69,5 +69,5 @@ redis.call('ZREMRANGEBYSCORE', index, '-inf', whole(math.floor(now_us / 1000)))
 redis.call('HSET', counter, 'token', whole(math.max(token, last.token)))
 redis.call('PEXPIRE', counter, retention_ms)
 if mine then redis.call('DEL', lease) end
-write_lease(lease, claim, whole(token), whole(since), now_us)
+write_lease(lease, claim, whole(token), whole(since))
 return {'granted', whole(token), whole(since)}

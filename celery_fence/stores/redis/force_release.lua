@@ -17,7 +17,7 @@ local lease, counter, index = KEYS[1], KEYS[2], KEYS[3]
 local only, owner, retention_ms, key = ARGV[1] == '1', ARGV[2], ARGV[3], ARGV[4]
 
 local now_us = server_time_us()
-local held = read_lease(lease, now_us)
+local held = read_lease(lease)
 if held and only and held.owner ~= owner then return holder_answer('held', '', held) end
 
 local last = read_counter(counter)

@@ -5,10 +5,9 @@
 --         {'held', '', owner, token, ...}  (see holder_answer)
 --         {'free'}
 
-local now_us = server_time_us()
 local answers = {}
 for number, lease in ipairs(KEYS) do
-  local held = read_lease(lease, now_us)
+  local held = read_lease(lease)
   answers[number] = held and holder_answer('held', '', held) or {'free'}
 end
 return answers

@@ -2,8 +2,15 @@
 -- Works with Redis 5 and later and with every Valkey. Touches only keys that the script was given.
 
 -- A number as text without an exponent; Lua's own conversion rounds 16 digits.
+-- Each is formatted once: a batch asks for the same few again and again, and that is a tenth of what it costs.
+local texts = {}
 local function whole(number)
-  return string.format('%.0f', number)
+  local text = texts[number]
+  if text then return text end
+  text = string.format('%.0f', number)
+  -- Junk in a lease may read as NaN, which can't be a key of a table.
+  if number == number then texts[number] = text end
+  return text
 end
 
 local function server_time_us()
@@ -14,22 +21,28 @@ end
 -- The lease as a table, or nil. A key of another type, or a hash made by hand, is a lease all the same:
 -- somebody put it there to keep others out. `left` is in ms, -1 for one that never expires. A lease with a lost
 -- delay stays that much longer than its TTL: then it is `closed`, nobody works, and `left` is what is left of that.
-local function read_lease(lease, now_us)
+-- When it was renewed isn't kept: its TTL ran from then on, so the age of the beat is what is gone of it; 0 where
+-- nobody can say.
+local function read_lease(lease)
   local left = redis.call('PTTL', lease)
   if left == -2 then return nil end
   -- For a key of another type an error comes back, which has no fields either.
-  local field = redis.pcall('HMGET', lease, 'owner', 'token', 'since', 'beat', 'facts', 'delivery', 'message', 'lost_delay')
-  local beat = tonumber(field[4] or '') or now_us
-  local lost_delay_ms = left >= 0 and tonumber(field[8] or '') or 0
-  if not (lost_delay_ms > 0) then lost_delay_ms = 0 end
-  local closed = lost_delay_ms > 0 and left <= lost_delay_ms
-  if not closed then left = left - lost_delay_ms end
+  local field = redis.pcall(
+    'HMGET', lease, 'owner', 'token', 'since', 'ttl', 'facts', 'delivery', 'message', 'lost_delay')
+  local lost_delay_ms = tonumber(field[8] or '') or 0
+  if not (lost_delay_ms > 0 and lost_delay_ms < 1e15) then lost_delay_ms = 0 end
+  local closed, beat_age_ms = false, 0
+  if left >= 0 then
+    beat_age_ms = math.max((tonumber(field[4] or '') or 0) + lost_delay_ms - left, 0)
+    closed = lost_delay_ms > 0 and left <= lost_delay_ms
+    if not closed then left = left - lost_delay_ms end
+  end
   return {
     owner = field[1] or '',
     token = tonumber(field[2] or '') or 0,
     left = left,
     since = tonumber(field[3] or '') or 0,
-    beat_age = math.max(now_us - beat, 0),
+    beat_age_us = 1000 * beat_age_ms,
     facts = field[5] or '',
     closed = closed,
     lost_delay_ms = lost_delay_ms,
@@ -42,17 +55,17 @@ end
 -- 1 for one that is closed.
 local function holder_answer(word, reason, held)
   return {
-    word, reason, held.owner, whole(held.token), held.left, whole(held.since), whole(held.beat_age), held.facts,
+    word, reason, held.owner, whole(held.token), held.left, whole(held.since), whole(held.beat_age_us), held.facts,
     held.closed and 1 or 0,
   }
 end
 
 -- Write the lease of `claim` (owner, delivery, message, facts, ttl_ms, lost_delay_ms) and let it live for its TTL and
 -- its lost delay. What a claim doesn't have takes no room.
-local function write_lease(lease, claim, token, since, now_us)
+local function write_lease(lease, claim, token, since)
   local fields = {
-    'layout', '1', 'owner', claim.owner, 'token', token, 'since', since, 'beat', whole(now_us),
-    'ttl', whole(claim.ttl_ms), 'facts', claim.facts,
+    'layout', '1', 'owner', claim.owner, 'token', token, 'since', since, 'ttl', whole(claim.ttl_ms),
+    'facts', claim.facts,
   }
   local function add(name, value)
     fields[#fields + 1] = name
@@ -98,12 +111,18 @@ local function read_counter(counter)
   }
 end
 
+-- How long each index lives that this script has noted something in, ms.
+local index_left_ms = {}
+
 -- Note when `key` opens by itself, in `ttl_ms`. The index outlives each of its entries and never stays for ever.
 local function note_expiry(index, key, now_us, ttl_ms)
   redis.call('ZADD', index, whole(math.floor(now_us / 1000) + ttl_ms), key)
-  if redis.call('PTTL', index) < ttl_ms then
-    redis.call('PEXPIRE', index, whole(2 * ttl_ms))
+  local left = index_left_ms[index] or redis.call('PTTL', index)
+  if left < ttl_ms then
+    left = 2 * ttl_ms
+    redis.call('PEXPIRE', index, whole(left))
   end
+  index_left_ms[index] = left
 end
 
 -- Why the wish of `owner` to keep `token` can't be met, or nil when the key is the owner's or nobody's since.

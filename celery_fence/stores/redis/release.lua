@@ -29,7 +29,7 @@ local delivery, how, remembered_ms, value = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
 local now_us = server_time_us()
 local last = read_counter(counter)
-local held = read_lease(lease, now_us)
+local held = read_lease(lease)
 local mine = held and held.owner == owner
 local again = last.released == owner
 local reason = not again and not mine and why_gone(held, last, owner, token) or nil
