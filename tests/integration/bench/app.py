@@ -39,7 +39,8 @@ def build_app(conf: dict[str, Any]) -> Celery:
         app.conf.task_queues = [*(app.conf.task_queues or ()), queue]
     for name, body in {"join": bodies.join, "look_plain": bodies.look}.items():
         app.task(bind=True, name=name)(body)
-    app.task(bind=True, name="plain")(bodies.work)
+    # Late, so that one which runs in a worker that a test kills comes again.
+    app.task(bind=True, name="plain", acks_late=True)(bodies.work)
     app.task(name="errback")(bodies.errback)
     if conf.get("bench_fenced", True):
         from bench.fenced import add_fenced_tasks
