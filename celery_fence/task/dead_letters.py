@@ -189,8 +189,8 @@ def _send_back(app: Any, letter: Any) -> None:
     dead = headers.pop(DEAD, None) or {}
     headers.pop(RUN, None)
     route = Route(**(dead.get("route") or {}))
-    headers["expires"] = _still_ahead(dead.get("expires"))
-    headers["eta"] = None
+    if "expires" in headers:  # protocol 1 has it in its body, and a letter's has none
+        headers["expires"] = _still_ahead(dead.get("expires"))
     headers[HEADER] = {}
     stamp_delivery(headers=headers)
     queue = app.amqp.queues[route.queue] if route.queue else None
@@ -210,8 +210,9 @@ def _send_back(app: Any, letter: Any) -> None:
 
 def _body(letter: Any) -> dict[str, Any]:
     """The letter's bytes as they are, or, for a member of a chord, encoded again without the chord."""
-    args, kwargs, embed = letter.payload
-    if not embed.get("chord"):
+    payload = letter.payload
+    by_protocol_1 = isinstance(payload, dict)
+    if not (payload if by_protocol_1 else payload[2]).get("chord"):
         return {
             "body": letter.body,
             "content_type": letter.content_type,
@@ -220,6 +221,9 @@ def _body(letter: Any) -> dict[str, Any]:
     from kombu.serialization import registry
 
     serializer = registry.type_to_name[letter.content_type]
+    if by_protocol_1:
+        return {"body": {**payload, "chord": None}, "serializer": serializer}
+    args, kwargs, embed = payload
     return {"body": (args, kwargs, {**embed, "chord": None}), "serializer": serializer}
 
 

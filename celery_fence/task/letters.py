@@ -66,7 +66,7 @@ class Letter:
         route = dead.get("route")
         route = route if isinstance(route, dict) else {}
         return cls(
-            id=_text(headers.get("id")),
+            id=_text(headers.get("id") or dead.get("task_id")),
             task=_text(headers.get("task") or dead.get("task")),
             key=_text(dead.get("key")),
             reason=_text(dead.get("reason")),

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from celery.app.task import Context
 from celery.canvas import group, maybe_signature
 from celery.exceptions import Ignore
+from celery.utils.functional import maybe_list
 
 from celery_fence.errors import FenceError
 from celery_fence.locking.keys import signature_of
+from celery_fence.task.endings import stores_result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,9 +72,9 @@ def skip(run: Run, decision: SkipRun, holder: Holder | None) -> Skipped:
     if decision.chain == "continue":
         _send_what_follows(task, request, value)
     else:
-        _end_chain(task, request, value)
+        _end_chain(run, value)
     if not request.is_eager or task.store_eager_result:
-        task.backend.mark_as_done(request.id, value, request, _stores_result(task, request))
+        task.backend.mark_as_done(request.id, value, request, stores_result(run))
     why = (
         "the lease store is out of reach"
         if holder is None
@@ -101,11 +103,6 @@ def _own_result(run: Run, result: Any) -> Any:
         ) from error
 
 
-def _stores_result(task: Any, request: Any) -> bool:
-    ignored = request.__dict__.get("ignore_result")
-    return not (task.ignore_result if ignored is None else ignored)
-
-
 def _send_what_follows(task: Any, request: Any, value: Any) -> None:
     """Links and the next step of the chain, as Celery sends them after a success."""
     family = {"parent_id": request.id, "root_id": request.root_id or request.id}
@@ -118,11 +115,17 @@ def _send_what_follows(task: Any, request: Any, value: Any) -> None:
         following.apply_async((value,), chain=request.chain[:-1], **family)
 
 
-def _end_chain(task: Any, request: Any, value: Any) -> None:
-    """The steps that will not run end with the same value; the last one's chord part is counted."""
+def _end_chain(run: Run, value: Any) -> None:
+    """
+    The steps that will not run end with the same value; the last one's chord part is counted.
+
+    So do links under a fixed task id: somebody may wait for them, and with Celery's
+    message protocol 1 they are what a chain is made of.
+    """
+    task, request = run.task, run.task.request
     if request.is_eager:
         return
-    steps: deque[Mapping[str, Any]] = deque(request.chain or ())
+    steps: deque[Mapping[str, Any]] = deque([*(request.chain or ()), *_awaited(request.callbacks)])
     while steps:
         step = steps.popleft()
         steps.extend(_inner_steps(step))
@@ -130,8 +133,14 @@ def _end_chain(task: Any, request: Any, value: Any) -> None:
         ended.update(ended.options)
         ended.id = ended.options.get("task_id")
         ended.group = ended.options.get("group_id")
+        steps.extend(_awaited(ended.options.get("link")))
         if ended.id is not None:
-            task.backend.mark_as_done(ended.id, value, ended, _stores_result(task, request))
+            task.backend.mark_as_done(ended.id, value, ended, stores_result(run))
+
+
+def _awaited(links: Any) -> list[Mapping[str, Any]]:
+    """The links that have a fixed task id."""
+    return [link for link in maybe_list(links) or () if (link.get("options") or {}).get("task_id")]
 
 
 def _inner_steps(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
