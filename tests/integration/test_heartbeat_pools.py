@@ -15,6 +15,7 @@ from celery_fence.locking import heartbeat as module
 from celery_fence.locking.heartbeat import Heartbeat
 from celery_fence.locking.locker import Locker, Terms
 from celery_fence.locking.store import Claim
+from celery_fence.locking.trust import margin
 from celery_fence.stores import from_url
 from celery_fence.testing.servers import embedded_server
 
@@ -48,7 +49,8 @@ def test_a_greenlet_that_blocks_its_hub_keeps_its_lease(bench, kind):
 
     assert result.get(timeout=20) == "done"
     assert {(holder.owner, holder.token) for holder in while_held} == {(granted.owner, granted.token)}
-    assert max(holder.beat_age for holder in while_held) < TTL / 2
+    # Renewed before trust would end; how early depends on who else has the processor.
+    assert max(holder.beat_age for holder in while_held) < TTL - margin(TTL)
     assert bench.ledger.facts("lease_lost", fence_key=f"job:{key}") == []
 
 
