@@ -112,12 +112,11 @@ def dont_ask_for_the_token(cls: Any, app: Any) -> None:
     """
     header = cls.__dict__.get("__header__")
     keyword = _injected_into(cls, app)
-    if header is None or keyword is None or getattr(header, "fence_checked", False):
+    if header is None or keyword is None:
         return
     checker = _checker(inspect.signature(run_of(cls)), keyword, cls.name)
-    bound = functools.partial(checker) if isinstance(header, functools.partial) else checker
-    bound.fence_checked = True  # type: ignore[attr-defined]
-    cls.__header__ = bound if isinstance(bound, functools.partial) else staticmethod(bound)
+    of_bound_task = isinstance(header, functools.partial)  # Celery tells them apart by that
+    cls.__header__ = functools.partial(checker) if of_bound_task else staticmethod(checker)
 
 
 def _injected_into(cls: Any, app: Any) -> str | None:

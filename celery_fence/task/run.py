@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import uuid
 from collections import Counter
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from celery_fence.locking.store import ReleaseAnswer
 
 logger = logging.getLogger(__name__)
+
+DELAY_QUEUE = re.compile(r"(^|_)celery_delayed_\d+$")
+"""The queues of Celery's native delayed delivery (kombu.transport.native_delayed_delivery)."""
 
 
 class Run:
@@ -203,11 +207,18 @@ def notes_of(request: Any) -> Notes:
 
 
 def _rounds(deaths: object) -> int:
-    """How often RabbitMQ has dead-lettered the message."""
+    """
+    How often RabbitMQ has dead-lettered the message, Celery's own delays not counted.
+
+    A countdown on quorum queues lets the message expire from one delay queue into the
+    next: that is still the same delivery.
+    """
     if not isinstance(deaths, list):
         return 0
-    counts = (death.get("count", 1) for death in deaths if isinstance(death, dict))
-    return sum(count for count in counts if isinstance(count, int))
+    real = (
+        each for each in deaths if isinstance(each, dict) and not DELAY_QUEUE.search(str(each.get("queue")))
+    )
+    return sum(count for each in real if isinstance(count := each.get("count", 1), int))
 
 
 def without_token(task: str, kwargs: dict[str, Any], keyword: str | None) -> dict[str, Any]:

@@ -683,6 +683,17 @@ class TestWhatMustRunAgain:
 
         assert in_worker(fenced, "k", id="one", headers=came_round).state == "SUCCESS"
 
+    @pytest.mark.parametrize("queue", ["celery_delayed_1", "mine_celery_delayed_27"])
+    def test_but_not_one_that_only_waited_in_celerys_delay_queues(self, task, in_worker, queue):
+        """There a put-off copy of a running message comes back, and has to be known as one."""
+        fenced = task()
+        in_worker(fenced, "k", **self.MESSAGE)
+        process_heartbeat().flush(5)
+        delayed = {**self.MESSAGE["headers"], "x-death": [{"count": 1, "reason": "expired", "queue": queue}]}
+
+        assert in_worker(fenced, "k", id="one", headers=delayed).state == "IGNORED"
+        assert len(task.tokens) == 1
+
     def test_several_messages_under_one_id_from_a_hook_of_the_task(self, app, task, in_worker):
         class Sends(FencedTask):
             abstract = True
