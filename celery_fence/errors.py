@@ -109,5 +109,43 @@ class StaleToken(FenceError):
         self.seen = seen
 
 
+class AlreadyDone(FenceError):
+    """A step that may be done once was done and committed by this very run; nothing was done again."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        scope: str | None = None,
+        token: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.scope = scope
+        self.token = token
+
+
+class ScopeMismatch(FenceError):
+    """A guarded write was made with the lease on another key; tokens of two keys can't be compared."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        scope: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.scope = scope
+        self.key = key
+
+
+class UnfencedWrite(FenceError):
+    """A guarded write had no fencing token to show, or is of a kind that can't be guarded; it wasn't made."""
+
+
+class MalformedStamp(FenceError, ValueError):
+    """A message or request carries a fencing token that can't be one; whoever sent it has to be mended."""
+
+
 class StoreUnavailable(FenceError):
     """The lease store didn't answer, or answered with an error; whether a lease was taken is not known."""

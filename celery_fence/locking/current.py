@@ -12,18 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from celery_fence.locking.lease import Lease, NullLease
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One entered lease; *task* is the task it was entered for, or None for a bare `hold`."""
+    """One entered lease; *task* is the task it was entered for, or None for a bare `hold`; *mode* is for its guards."""
 
     lease: Lease | NullLease
     task: Any
     run: Any = None
+    mode: Literal["enforce", "shadow", "off"] = "enforce"
 
 
 _frames: ContextVar[tuple[Frame, ...]] = ContextVar("celery_fence_frames", default=())

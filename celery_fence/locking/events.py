@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from celery_fence.locking.lease import Lease
+    from celery_fence.locking.lease import Lease, NullLease
     from celery_fence.locking.store import Holder
 
 logger = logging.getLogger(__name__)
@@ -51,20 +51,22 @@ class Missed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Renewed(Event):
-    """The heartbeat renewed the lease, *lag* seconds after it was due."""
+    """The heartbeat renewed the lease, *lag* seconds after it was due and *failures* tries that failed."""
 
     lease: Lease
     lag: float
     reinstated: bool = False
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalFailed(Event):
-    """The store didn't answer a renewal; trust lasts for *trusted_for* seconds more."""
+    """The store didn't answer a renewal, for the *attempt*-th time on end; trusted for *trusted_for* seconds more."""
 
     lease: Lease
     error: Exception
     trusted_for: float
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,35 @@ class StillWaiting(Event):
     holder: Holder | None
     task_id: str
     waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class StaleWriteRefused(Event):
+    """
+    A guarded write was stale, or had no token, and was refused; not *refused*: it was let pass.
+
+    *what* was attempted, such as ``UPDATE payouts``, with *token* of *owner*, in
+    *scope*, where *seen* of *seen_owner* was there before (None: not known, or the
+    write had no token to compare).
+    """
+
+    lease: Lease | NullLease | None
+    scope: str
+    token: int | None
+    owner: str | None
+    seen: int | None
+    seen_owner: str | None
+    what: str
+    refused: bool = True
+
+
+def unheard(event: Event) -> None:
+    """Tell nobody: what emits for a lease that no app has taken."""
+
+
+def worth_a_line(attempt: int) -> bool:
+    """Whether the *attempt*-th failure on end is told aloud: the first, second, fourth, eighth, and so on."""
+    return attempt & (attempt - 1) == 0
 
 
 Observer = Callable[[Event], None]

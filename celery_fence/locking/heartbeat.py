@@ -7,10 +7,12 @@ again until trust ends, and is never ended by an exception. It stops by itself
 when it has had nothing to do for a moment. What it has to tell, it tells where other
 people's code may run (`celery_fence.locking.green`).
 
-Two threads meet here, told as a timeline: a task's thread *watches* and *forgets*
-leases; the heartbeat's thread pops those that are due, asks the store WITHOUT the
-lock, and only then notes the answers. A lease that was released in between is
-recognised by its state and its answer dropped.
+Three threads meet here, told as a timeline: a task's thread *watches* and *forgets*
+leases; the heartbeat's thread pops those that are due and never waits for a store; the
+renewer of their store (`celery_fence.locking.renewer`) asks it WITHOUT the lock, and
+only then notes the answers. While a store doesn't answer, the heartbeat goes on: it
+notices in time that the trust in a lease has ended. A lease that was released or lost in
+between is recognised by its state and its answer dropped.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.green import call, teller_here
 from celery_fence.locking.native import Wakeable, new_lock, pause, start_thread
 from celery_fence.locking.notebook import Entry, Notebook, write
+from celery_fence.locking.renewer import Renewer
 from celery_fence.locking.schedule import Emit, Schedule, Watched
 from celery_fence.locking.store import Gone, Kept, Renewal
 from celery_fence.locking.trust import renewal_due
@@ -67,6 +70,7 @@ class Heartbeat:
         self._leases = Schedule()
         self._tell = call
         self._notebook = Notebook()
+        self._renewers: dict[int, Renewer] = {}
         self._writing = 0
         self._turning = False
         self._pid = os.getpid()  # last, so that an interrupted reset is done again
@@ -121,9 +125,16 @@ class Heartbeat:
         with self._lock:
             self._thread = None
         end = self._clock() + LINGER
-        while self._turning and self._clock() < end:
+        while (self._turning or self._end_renewers()) and self._clock() < end:
             self._bell.ring()
             pause(0.01)
+
+    def _end_renewers(self) -> bool:
+        """Let the renewers end; True while one of them has still something to do."""
+        renewers = list(self._renewers.values())
+        for renewer in renewers:
+            renewer.end()
+        return any(renewer.running for renewer in renewers)
 
     @property
     def noting(self) -> int:
@@ -185,18 +196,23 @@ class Heartbeat:
                 self._thread = None
 
     def _turn(self) -> int:
-        """Wait until leases are due and renew them; returns how many were."""
+        """Wait until leases are due and have them renewed; returns how many were."""
         due: list[Watched] = []
         try:
             due = self._wait_for_due()
             self._beat(due)
-            self._write_notes()
+            self._give_up_overdue()
+            self._hand_out_notes()
         except BaseException as error:  # noqa: BLE001 - nothing ends it quietly, also no SystemExit out of a hook
-            with self._lock:
-                self._leases.put_back(due, self._clock() + STUMBLE)
-            self._complain("The heartbeat stumbled and goes on", error)
-            pause(STUMBLE)
+            self._stumble(due, error)
         return len(due)
+
+    def _stumble(self, due: list[Watched], error: BaseException) -> None:
+        """After an exception that nobody foresaw: say so, and take up again what it may have left."""
+        with self._lock:
+            self._leases.put_back(due, self._clock() + STUMBLE)
+        self._complain("The heartbeat stumbled and goes on", error)
+        pause(STUMBLE)
 
     def _complain(self, message: str, error: BaseException) -> None:
         self._tell(functools.partial(logger.error, message, exc_info=error))
@@ -213,35 +229,89 @@ class Heartbeat:
 
     def _stop_if_idle(self, busy_at: float) -> bool:
         with self._lock:
-            if self._leases or self._notebook or self._clock() - busy_at < LINGER:
+            at_work = self._leases or self._notebook or self._writing
+            if at_work or self._clock() - busy_at < LINGER:
                 return False
             self._leases.clear()
             self._thread = None
             return True
 
     def _beat(self, due: list[Watched]) -> None:
-        """Renew all that are still trusted, the shortest TTL first; the others are lost without asking."""
+        """Have all renewed that are still trusted; the others are lost without asking."""
         by_store: defaultdict[int, list[Watched]] = defaultdict(list)
-        for lease, emit in sorted(due, key=lambda pair: pair[0].ttl):
+        for lease, emit in due:
             if lease.lost or lease.ended:
                 self.forget(lease)
             else:
                 by_store[id(lease.renewals)].append((lease, emit))
         for pairs in by_store.values():
-            for start in range(0, len(pairs), BATCH):
-                self._renew(pairs[0][0].renewals, pairs[start : start + BATCH])
+            self._renewer_of(pairs[0][0].renewals).renew(pairs)
 
-    def _write_notes(self) -> None:
+    def _give_up_overdue(self) -> None:
+        """The store hasn't answered yet, and needn't any more: trust in these is over."""
+        with self._lock:
+            overdue = self._leases.overdue(self._clock())
+        for lease in overdue:
+            if lease.lost:
+                self.forget(lease)
+
+    def _hand_out_notes(self) -> None:
         with self._lock:
             entries = self._notebook.take(self._clock())
-            self._writing = len(entries)
+            self._writing += len(entries)
+        by_store: defaultdict[int, list[Entry]] = defaultdict(list)
+        for entry in entries:
+            by_store[id(entry[0])].append(entry)
+        for notes in by_store.values():
+            try:
+                self._renewer_of(notes[0][0]).write(notes)
+            except RuntimeError as error:
+                self._complain("Noting epilogues has to wait", error)
+                self._put_back(notes, of=notes)
+
+    def _renewer_of(self, store: Store) -> Renewer:
+        # It knows its store, which can't be taken for a later one that has its number.
+        found = self._renewers.get(id(store))
+        return found or self._renewers.setdefault(id(store), self._new_renewer(store))
+
+    def _new_renewer(self, store: Store) -> Renewer:
+        return Renewer(
+            functools.partial(self._renew_all, store),
+            self._write,
+            functools.partial(self._close, store),
+            functools.partial(self._complain, "A renewer stumbled and goes on"),
+        )
+
+    # --- in a renewer's thread -----------------------------------------------------------
+
+    def _write(self, entries: list[Entry]) -> None:
         failed: list[Entry] = entries
         try:
-            failed = write(entries, functools.partial(self._tell, logger.warning))
+            failed = write(entries, functools.partial(self._tell, self._notebook.complain))
+        except BaseException as error:  # noqa: BLE001 - as in a turn
+            self._complain("Noting epilogues broke", error)
         finally:
-            with self._lock:
-                self._notebook.put_back(failed, self._clock())
-                self._writing = 0
+            self._put_back(failed, of=entries)
+
+    def _put_back(self, failed: list[Entry], *, of: list[Entry]) -> None:
+        with self._lock:
+            self._notebook.put_back(failed, self._clock())
+            self._writing -= len(of)
+
+    def _renew_all(self, store: Store, pairs: list[Watched]) -> None:
+        """Renew them in batches, the shortest TTL first."""
+        pairs.sort(key=lambda pair: pair[0].ttl)
+        try:
+            for start in range(0, len(pairs), BATCH):
+                self._renew(store, pairs[start : start + BATCH])
+        except BaseException as error:  # noqa: BLE001 - as in a turn
+            self._stumble(pairs, error)
+
+    def _close(self, store: Store) -> None:
+        try:
+            store.close()
+        except Exception as error:  # noqa: BLE001 - a connection that nobody needs any more
+            self._complain("A connection couldn't be closed", error)
 
     def _renew(self, store: Store, pairs: list[Watched]) -> None:
         asked_at = self._clock()
@@ -263,12 +333,16 @@ class Heartbeat:
                 case Gone(reason=reason):
                     lease.lose(reason)
                     self.forget(lease)
-                case Kept(reinstated=reinstated) if lease.renewed(asked_at):
-                    lag = max(asked_at - lease.beat_due, 0.0)
-                    self._again(lease, emit, self._next_beat(lease, asked_at))
-                    emit(events.Renewed(lease.source, lease.key, lease, lag, reinstated))
-                case _:
-                    self.forget(lease)
+                case Kept(reinstated=reinstated):
+                    self._note_kept(lease, emit, asked_at, reinstated=reinstated)
+
+    def _note_kept(self, lease: Lease, emit: Emit, asked_at: float, *, reinstated: bool) -> None:
+        lag, failures = max(asked_at - lease.beat_due, 0.0), lease.failures
+        if not lease.renewed(asked_at):
+            self.forget(lease)
+            return
+        self._again(lease, emit, self._next_beat(lease, asked_at))
+        emit(events.Renewed(lease.source, lease.key, lease, lag, reinstated, failures))
 
     def _try_again(self, pairs: Iterable[Watched], error: Exception) -> None:
         now = self._clock()
@@ -278,13 +352,19 @@ class Heartbeat:
                 continue
             lease.suspect()
             left = lease.trusted_until - now
-            emit(events.RenewalFailed(lease.source, lease.key, lease, error, max(left, 0.0)))
+            failed = events.RenewalFailed(
+                lease.source, lease.key, lease, error, max(left, 0.0), lease.failures
+            )
+            emit(failed)
             pace = min(max(lease.ttl / 20, 0.05), 1.0) * (0.5 + random.random())
             self._again(lease, emit, min(now + pace, lease.trusted_until))
 
     def _again(self, lease: Lease, emit: Emit, at: float) -> None:
         with self._lock:
             self._leases.again(lease, emit, at)
+            wake = at < self._wakes_at
+        if wake:
+            self._bell.ring()
 
 
 _process_heartbeat: list[Heartbeat] = []

@@ -5,15 +5,22 @@ from __future__ import annotations
 import enum
 import itertools
 import math
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from celery_fence.errors import LeaseLost
+from celery_fence.locking.events import unheard
 from celery_fence.locking.trust import trust_deadline
 
 if TYPE_CHECKING:
     from celery_fence.locking.clock import Clock
+    from celery_fence.locking.events import Event
     from celery_fence.locking.store import Claim, Granted, Store
+
+HEADER_SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
+"""What an HTTP header can contain as it is: visible ASCII, but for the sign of an escape."""
 
 REASONS = {
     "taken": "another owner holds the key now",
@@ -47,12 +54,14 @@ class Lease:
         "_ending",
         "_endings",
         "_on_lost",
-        "_suspected",
         "acquired_at",
         "beat_due",
         "claim",
+        "emit",
+        "failures",
         "lost_reason",
         "max_hold",
+        "pid",
         "place",
         "renew_fraction",
         "renewals",
@@ -77,6 +86,7 @@ class Lease:
         max_hold: float | None,
         place: object = None,
         on_lost: Callable[[Lease, str], None],
+        emit: Callable[[Event], None] = unheard,
     ) -> None:
         self.claim = claim
         self.token = granted.token
@@ -88,9 +98,11 @@ class Lease:
         self.renew_fraction = renew_fraction
         self.max_hold = max_hold
         self.place = place
+        self.emit = emit
+        self.pid = os.getpid()
         self.lost_reason: str | None = None
         self._ending: State | None = None
-        self._suspected = False
+        self.failures = 0
         self._clock = clock
         self._on_lost = on_lost
         self._endings = itertools.count()
@@ -126,7 +138,7 @@ class Lease:
     @property
     def state(self) -> State:
         """Where the lease is in its life, as far as it was noticed; doesn't look at the clock."""
-        return self._ending or (State.SUSPECT if self._suspected else State.HELD)
+        return self._ending or (State.SUSPECT if self.failures else State.HELD)
 
     @property
     def ended(self) -> bool:
@@ -168,8 +180,17 @@ class Lease:
             raise self.loss()
 
     def headers(self) -> dict[str, str]:
-        """HTTP headers that carry the fencing token to a service which checks it."""
-        return {"X-Fencing-Token": str(self.token), "X-Fencing-Scope": self.key}
+        """
+        HTTP headers that carry the fencing token to a service which checks it.
+
+        What a header can't contain is percent-escaped in the scope, and so is a percent sign.
+        """
+        scope = quote(self.key, safe=HEADER_SAFE, errors="surrogatepass")
+        return {"X-Fencing-Token": str(self.token), "X-Fencing-Scope": scope}
+
+    def message_headers(self) -> dict[str, Any]:
+        """Headers that carry the fencing token in a Celery or kombu message, for a consumer which checks it."""
+        return {"fencing_token": self.token, "fencing_scope": self.key, "fencing_owner": self.owner}
 
     def renewed(self, asked_at: float) -> bool:
         """
@@ -178,12 +199,12 @@ class Lease:
         An end that another thread notes during this call stays: renewal never undoes it.
         """
         self._trust_from(asked_at)
-        self._suspected = False
+        self.failures = 0
         return not self.ended
 
     def suspect(self) -> None:
         """A renewal failed: still trusted until the deadline, but no longer sure."""
-        self._suspected = True
+        self.failures += 1
 
     def lose(self, reason: str) -> bool:
         """Stop trusting the lease, for good; True for the one call that ended it."""
@@ -230,7 +251,7 @@ class Lease:
 class NullLease:
     """Stands in where a body runs without a lease (outage policy ``run``): `check` passes, the token is None."""
 
-    __slots__ = ()
+    __slots__ = ("emit", "source")
 
     key = None
     token = None
@@ -239,6 +260,10 @@ class NullLease:
     trusted_for = math.inf
     lost = False
 
+    def __init__(self, source: Any = None, emit: Callable[[Event], None] = unheard) -> None:
+        self.source = source
+        self.emit = emit
+
     def check(self) -> None:
         """Pass: there is nothing to lose."""
 
@@ -246,6 +271,10 @@ class NullLease:
         """Pass: there is nothing to ask for."""
 
     def headers(self) -> dict[str, str]:
+        """No headers: there is no token."""
+        return {}
+
+    def message_headers(self) -> dict[str, Any]:
         """No headers: there is no token."""
         return {}
 

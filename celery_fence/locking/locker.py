@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -116,12 +117,15 @@ class Locker:
         """
         Give the lease back, and remember how *delivery* ended: one round trip.
 
-        None when the store couldn't be reached.
+        None when the store couldn't be reached, and in a fork of the process that took
+        the lease: it was given a copy of all this, but the work goes on where it began.
 
         Never raises for a lease that is no longer ours or a store that is gone:
         the run has ended either way, and the TTL bounds what is left. Safe to
         repeat after an interruption.
         """
+        if lease.pid != os.getpid():
+            return None  # left by sys.exit(), say, through every `finally` of its parent
         claim = replace(lease.claim, delivery=delivery) if ending is not None else lease.claim
         try:
             answer: ReleaseAnswer = lease.store.release(claim, lease.token, ending)
@@ -196,6 +200,7 @@ class Locker:
             max_hold=terms.max_hold,
             place=self._place,
             on_lost=functools.partial(teller_here(), lost),
+            emit=self._emit,
         )
 
     def _give_back(self, claim: Claim) -> None:

@@ -69,13 +69,15 @@ class Wakeable:
         self._guard = new_lock()
         self._rung = False
 
-    def wait(self, seconds: float) -> None:
-        """Sleep for at most *seconds*, or until somebody rings."""
+    def wait(self, seconds: float) -> bool:
+        """Sleep for at most *seconds*, or until somebody rings; whether somebody did."""
         self._bell.acquire(timeout=min(max(seconds, 0.0), _thread.TIMEOUT_MAX))
         with self._guard:
-            if self._rung:
+            rung = self._rung
+            if rung:
                 self._bell.acquire(blocking=False)  # rung after the time was over
             self._rung = False
+            return rung
 
     def ring(self) -> None:
         """Wake the sleeper, or the next one to come."""

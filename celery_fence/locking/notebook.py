@@ -8,16 +8,20 @@ comes, completes the epilogue a second time.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from celery_fence.errors import StoreUnavailable
+from celery_fence.locking.events import worth_a_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from celery_fence.locking.store import Note, Store
+
+logger = logging.getLogger(__name__)
 
 BATCH = 100
 """Notes written in one call to the store."""
@@ -37,6 +41,7 @@ class Notebook:
     def __init__(self) -> None:
         self._entries: list[Entry] = []
         self._not_before = 0.0
+        self._failures = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -54,9 +59,14 @@ class Notebook:
 
     def put_back(self, entries: list[Entry], now: float) -> None:
         """Keep what couldn't be written, until its time is over."""
+        self._failures = self._failures + 1 if entries else 0
         if entries:
             self._not_before = now + PACE
             self._entries = [entry for entry in entries if entry[2] > now] + self._entries
+
+    def complain(self, text: str) -> None:
+        """Say *text*, aloud only now and then while the store stays out of reach."""
+        logger.log(logging.WARNING if worth_a_line(self._failures + 1) else logging.DEBUG, text)
 
 
 def write(entries: list[Entry], warn: Callable[[str], object]) -> list[Entry]:

@@ -17,12 +17,19 @@ Watched = tuple["Lease", Emit]
 
 
 class Schedule:
-    """The leases that are alive, the next one due first. Dropped ones are passed over, and cleared out in time."""
+    """
+    The leases that are alive, the next one due first. Dropped ones are passed over, and cleared out in time.
+
+    One that was taken as due is *asked for* until it is scheduled again: nothing is due
+    about it then but the end of its trust, which no store can delay.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Lease, Emit]] = []
         self._order = itertools.count()
-        self._live: set[Lease] = set()
+        self._live: dict[Lease, int] = {}
+        """The number of each one's entry that counts: the last that was made."""
+        self._asked_for: set[Lease] = set()
 
     def __len__(self) -> int:
         return len(self._live)
@@ -32,7 +39,6 @@ class Schedule:
 
     def add(self, lease: Lease, emit: Emit, at: float) -> None:
         """Have *lease* renewed at *at*, in seconds of the heartbeat's clock."""
-        self._live.add(lease)
         self._push(lease, emit, at)
 
     def again(self, lease: Lease, emit: Emit, at: float) -> None:
@@ -42,35 +48,45 @@ class Schedule:
 
     def drop(self, lease: Lease) -> None:
         """Renew *lease* no more."""
-        self._live.discard(lease)
+        self._live.pop(lease, None)
+        self._asked_for.discard(lease)
         if len(self._heap) > 64 + 4 * len(self._live):
-            self._heap = [entry for entry in self._heap if entry[2] in self._live]
+            self._heap = [entry for entry in self._heap if self._live.get(entry[2]) == entry[1]]
             heapq.heapify(self._heap)
 
     def take_due(self, now: float) -> list[Watched]:
         """All that are due, and with them those that will be in a moment: one call to the store for many."""
         due: list[Watched] = []
         while self._heap and self._heap[0][0] <= now + (self._heap[0][2].ttl / 50 if due else 0.0):
-            _, _, lease, emit = heapq.heappop(self._heap)
-            if lease in self._live:
+            _, number, lease, emit = heapq.heappop(self._heap)
+            if self._live.get(lease) == number:
                 due.append((lease, emit))
+        self._asked_for.update(lease for lease, _ in due)
         return due
+
+    def overdue(self, now: float) -> list[Lease]:
+        """Those that are asked for, and whose trust has ended without an answer."""
+        return [lease for lease in self._asked_for if lease.trusted_until <= now]
 
     def put_back(self, due: list[Watched], at: float) -> None:
         """Have those of *due* renewed at *at* that aren't scheduled again yet."""
-        scheduled = {entry[2] for entry in self._heap}
         for lease, emit in due:
-            if lease not in scheduled:
+            if lease in self._asked_for:
                 self.again(lease, emit, at)
 
     def next_at(self, latest: float) -> float:
-        """When the next one is due, *latest* if none is before that."""
-        return min(self._heap[0][0], latest) if self._heap else latest
+        """When the next one is due or the trust of one that is asked for ends, *latest* if nothing is before that."""
+        at = min((lease.trusted_until for lease in self._asked_for), default=latest)
+        return min(self._heap[0][0] if self._heap else latest, at, latest)
 
     def clear(self) -> None:
         """Forget what was dropped, once nothing is alive."""
         self._heap.clear()
+        self._asked_for.clear()
 
     def _push(self, lease: Lease, emit: Emit, at: float) -> None:
+        number = next(self._order)
         lease.beat_due = at
-        heapq.heappush(self._heap, (at, next(self._order), lease, emit))
+        self._live[lease] = number
+        self._asked_for.discard(lease)
+        heapq.heappush(self._heap, (at, number, lease, emit))

@@ -273,3 +273,18 @@ class Inspectable(Protocol):
 
     def history(self, key: str) -> History:
         """What is remembered of *key*: one round trip, changes nothing."""
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """An optional power of a store: to be asked, before it is relied upon, whether leases can live there."""
+
+    def check(self) -> list[str]:
+        """
+        What speaks against it, a sentence each; leaves nothing behind in the store.
+
+        Raises:
+            StoreUnavailable: they can't live there as it is now; the message says
+                what is missing.
+
+        """

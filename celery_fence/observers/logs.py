@@ -3,8 +3,8 @@ Events as log lines: one line for each fact, with structured extras.
 
 Every line has ``key``, ``token``, ``owner``, ``task_id``, ``task_name``, ``held_for``
 and ``waited_for`` as attributes of its record (None where there is nothing to say).
-Grants, renewals and releases are DEBUG, misses INFO, a failing renewal WARNING, a
-lost lease and a dead letter ERROR.
+Grants, renewals and releases are DEBUG, misses INFO, a failing renewal WARNING (the first,
+second, fourth, eighth try and so on, the others DEBUG), a lost lease and a dead letter ERROR.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 from typing import Any
 
 from celery_fence.locking import events
+from celery_fence.locking.lease import Lease
 
 logger = logging.getLogger("celery_fence")
 
@@ -28,21 +29,33 @@ def _line(event: events.Event) -> tuple[int, str]:
     match event:
         case (
             events.Acquired()
-            | events.Renewed(reinstated=False)
+            | events.Renewed(reinstated=False, failures=0)
             | events.ReleasedLease(outcome="released")
             | events.Skipped()
         ):
             return logging.DEBUG, _quiet(event)
         case events.Missed() | events.PutOff() | events.CopyEnded():
             return logging.INFO, _refusal(event)
-        case events.RenewalFailed(error=error, trusted_for=left):
-            return logging.WARNING, f"Renewing {event.key!r} failed, trusted for {left:.1f} s more: {error}"
-        case events.Renewed():
-            return logging.WARNING, f"The lease on {event.key!r} had vanished from the store and was put back"
+        case events.RenewalFailed() | events.Renewed():
+            return _renewal(event)
         case events.ReleasedLease():
             return logging.WARNING, _bad_release(event)
         case _:
             return _rare(event)
+
+
+def _renewal(event: events.RenewalFailed | events.Renewed) -> tuple[int, str]:
+    match event:
+        case events.RenewalFailed(attempt=attempt, trusted_for=left, error=error):
+            times = f" (try {attempt})" if attempt > 1 else ""
+            # One at each try until trust ends, and for each lease of the process, would be a flood.
+            level = logging.WARNING if events.worth_a_line(attempt) else logging.DEBUG
+            return level, f"Renewing {event.key!r} failed{times}, trusted for {left:.1f} s more: {error}"
+        case events.Renewed(reinstated=True):
+            return logging.WARNING, f"The lease on {event.key!r} had vanished from the store and was put back"
+        case events.Renewed(failures=failures):
+            tries = "1 try" if failures == 1 else f"{failures} tries"
+            return logging.INFO, f"Renewed {event.key!r} again, after {tries} that failed"
 
 
 def _rare(event: events.Event) -> tuple[int, str]:
@@ -52,8 +65,17 @@ def _rare(event: events.Event) -> tuple[int, str]:
                 logging.WARNING,
                 f"A message has waited {waited / 3600:.1f} h for {event.key!r}; {_held_by(holder)}",
             )
+        case events.StaleWriteRefused():
+            return logging.WARNING, _stale(event)
         case _:
             return logging.ERROR, _trouble(event)
+
+
+def _stale(event: events.StaleWriteRefused) -> str:
+    done = "Refused" if event.refused else "Let pass, and would have refused,"
+    shown = "no token" if event.token is None else f"token {event.token}"
+    seen = "" if event.seen is None else f", where token {event.seen} has been seen"
+    return f"{done} {event.what} with {shown} for {event.scope!r} on behalf of {event.key!r}{seen}"
 
 
 def _quiet(event: events.Event) -> str:
@@ -118,17 +140,20 @@ def _held_by(holder: Any) -> str:
     if holder.closed:
         return "closed since its last holder was lost"
     facts = holder.facts
+    if holder.ttl_left is None:
+        return f"held by a lease that never expires (NO-TTL), owner {holder.owner!r}"
     name = facts.task_name or f"process {facts.pid} on {facts.host}"
     return f"held by {name}[{facts.task_id}]" if facts.task_id else f"held by {name}"
 
 
 def _extras(event: events.Event) -> dict[str, Any]:
-    lease = getattr(event, "lease", None)
+    told = getattr(event, "lease", None)
+    lease = told if isinstance(told, Lease) else None
     facts = lease.claim.facts if lease is not None else None
     return {
         "key": event.key,
-        "token": lease.token if lease is not None else None,
-        "owner": lease.owner if lease is not None else None,
+        "token": getattr(event, "token", lease.token if lease is not None else None),
+        "owner": getattr(event, "owner", lease.owner if lease is not None else None),
         "task_id": facts.task_id if facts is not None else getattr(event, "task_id", None),
         "task_name": getattr(event.source, "name", None),
         "held_for": getattr(event, "held_for", lease.held_for if lease is not None else None),

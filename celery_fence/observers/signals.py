@@ -15,9 +15,11 @@ SIGNALS: dict[type[events.Event], Signal] = {
     events.Acquired: signals.lease_acquired,
     events.Missed: signals.lease_missed,
     events.Renewed: signals.lease_renewed,
+    events.RenewalFailed: signals.lease_renewal_failed,
     events.Lost: signals.lease_lost,
     events.ReleasedLease: signals.lease_released,
     events.Skipped: signals.task_skipped,
+    events.StaleWriteRefused: signals.stale_write_refused,
     events.DeadLetteredMessage: signals.task_dead_lettered,
 }
 

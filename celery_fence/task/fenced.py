@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from celery import Task, states
 from celery.result import EagerResult
 
-from celery_fence.errors import Contended, LeaseLost, StoreUnavailable
+from celery_fence.errors import Contended, LeaseLost, StaleToken, StoreUnavailable
 from celery_fence.locking import current, events
 from celery_fence.locking.lease import Lease, NullLease
 from celery_fence.locking.store import DeliveryEnded, Held
@@ -210,8 +210,9 @@ class FencedTask(OnCommit, Task):
     def _without_store(self, run: Run, error: StoreUnavailable) -> None:
         if run.options.outage_policy != "run":
             raise outcomes.outage(run, error) from error
-        run.lease = NullLease()
-        runtime(self.app).emit(events.RanUnfenced(self, run.key, run.task_id, error))
+        emit = runtime(self.app).emit
+        run.lease = NullLease(self, emit)
+        emit(events.RanUnfenced(self, run.key, run.task_id, error))
 
     def _on_lost(self, run: Run, interrupt: Any) -> Any:
         """What happens at the moment of loss, in whichever thread notices."""
@@ -230,10 +231,11 @@ class FencedTask(OnCommit, Task):
         """The body under its lease, and what follows when it ends without it."""
         try:
             value = self._run_body(run, body, args, kwargs)
-        except (LeaseLost, Contended) as error:
-            run.release()  # what becomes of the message is decided next, so nothing is remembered yet
-            raise self._after_refusal(run, error) from error
         except BaseException as error:
+            refusal = run.refusal_in(error)
+            if refusal is not None:
+                run.release()  # what becomes of the message is decided next, so nothing is remembered yet
+                raise self._after_refusal(run, refusal) from error
             run.end(endings.ending_of_error(error))
             if run.succeeded_by_copy and isinstance(error, Exception):
                 raise outcomes.superseded(run) from error
@@ -257,13 +259,13 @@ class FencedTask(OnCommit, Task):
     def _run_body(self, run: Run, body: Any, args: Any, kwargs: Any) -> Any:
         stoppable = not (self.request.is_eager or run.options.lost_policy == "flag")
         with (
-            current.entered(current.Frame(run.lease or NullLease(), self, run)),
+            current.entered(current.Frame(run.lease or NullLease(self, runtime(self.app).emit), self, run)),
             interruptible(run.body, wanted=stoppable),
         ):
             return called(body, args, kwargs)
 
-    def _after_refusal(self, run: Run, error: LeaseLost | Contended) -> Exception:
-        if isinstance(error, LeaseLost):
+    def _after_refusal(self, run: Run, error: LeaseLost | Contended | StaleToken) -> Exception:
+        if isinstance(error, LeaseLost | StaleToken):
             return outcomes.lost(run, error)
         if self.request.is_eager:
             return error

@@ -11,21 +11,21 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from celery import current_app, current_task
-from celery._state import _get_active_apps
+from celery import current_task
 from celery.canvas import Signature
 
 from celery_fence.errors import ConfigError, Contended, StoreUnavailable
+from celery_fence.fencing.transactions import transactions_of
 from celery_fence.locking import current, events
 from celery_fence.locking.clock import steady_clock
-from celery_fence.locking.keys import render_template
 from celery_fence.locking.lease import Lease, NullLease
 from celery_fence.locking.locker import Terms
 from celery_fence.locking.store import Claim, DeliveryEnded, Facts, Held
 from celery_fence.task import given as rules
 from celery_fence.task.deaths import SHARE
 from celery_fence.task.given import Given
-from celery_fence.task.install import is_installed, runtime, terms_of
+from celery_fence.task.holdable import app_of, resolve
+from celery_fence.task.install import runtime, terms_of
 from celery_fence.task.interrupt import interrupter
 from celery_fence.task.limits import checked_ttl
 from celery_fence.task.options import TaskOptions
@@ -36,10 +36,9 @@ from celery_fence.task.settings import FenceSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-T = TypeVar("T", bound=Lease | NullLease)
+    from celery_fence.fencing.transactions import Transactions
 
-FALLBACK = "default"
-"""The name of the app that Celery makes up in a thread where there is none."""
+T = TypeVar("T", bound=Lease | NullLease)
 
 SHORTEST_POLL = 0.05
 LONGEST_POLL = 0.5
@@ -52,6 +51,7 @@ def hold(
     *,
     ttl: float | None = None,
     wait: float = 0.0,
+    until_commit: Any = None,
     app: Any = None,
 ) -> Iterator[Lease]:
     """
@@ -64,6 +64,10 @@ def hold(
     that has the key already gets the same lease. The app is the running task's,
     else Celery's current one, else *app*.
 
+    *until_commit* is an SQLAlchemy session or Django's connection. Where it is in a
+    transaction at the block's end, the lease is kept and renewed until that has been
+    committed or rolled back, so that the next holder sees what was written.
+
     Raises:
         Contended: the key wasn't free within *wait*. Where it leaves the body of a
             fenced task, the task's miss policy follows.
@@ -71,12 +75,13 @@ def hold(
         LockKeyError: the key can't be built from the values.
 
     """
-    app = app or _app_of(key)
-    rendered, own_ttl, terms = _resolve(key, values, app)
+    app = app or app_of(key)
+    rendered, own_ttl, terms = resolve(key, values, app)
     seconds = own_ttl if ttl is None else checked_ttl(app, Given("hold(ttl=...)", ttl))
     patience = rules.seconds(Given("hold(wait=...)", wait), least=0.0)
     asking = Asking(app, rendered, seconds, terms, source=_source(app))
-    yield from _lent(asking, None, lambda: asking.take(wait=patience))
+    end = asking.give_back if until_commit is None else _at_end(asking, transactions_of(until_commit))
+    yield from _lent(None, lambda: asking.take(wait=patience), end)
 
 
 @contextmanager
@@ -86,20 +91,50 @@ def lease_for_call(task: Any, options: TaskOptions, args: Any, kwargs: Any) -> I
         raise ConfigError(f"Task {task.name!r} has no lock_key.")
     key = options.lock_key.render(args, without_token(task.name, kwargs, options.inject_as))
     asking = Asking(task.app, key, options.ttl, terms_of(options), source=task)
-    yield from _lent(asking, task, lambda: _take_or_go_without(asking, task, options))
+    yield from _lent(task, lambda: _take_or_go_without(asking, task, options), asking.give_back)
 
 
-def _lent(asking: Asking, task: Any, take: Callable[[], T]) -> Iterator[T]:
-    """Take the lease, be under it, and give it back, even if a soft time limit strikes while it is given back."""
+def _lent(task: Any, take: Callable[[], T], end: Callable[[], None]) -> Iterator[T]:
+    """Take the lease, be under it, and end it, even if a soft time limit strikes in the middle of that."""
     try:
         lease = take()
         with current.entered(current.Frame(lease, task, _run_here())):
             yield lease
     finally:
         try:
-            asking.give_back()
+            end()
         finally:
-            asking.give_back()  # does nothing if the first one came to its end
+            end()  # does nothing if the first one came to its end
+
+
+def _at_end(asking: Asking, transactions: Transactions) -> Callable[[], None]:
+    """
+    What ends a block that holds until the commit: give the lease back, or leave that to the open transaction.
+
+    An earlier block of this transaction may have left its lease on the key: that one is
+    used again, and the later block's end decides about it.
+    """
+    kept = transactions.kept
+    earlier = kept.pop(asking.tag, None)
+    if earlier is not None:
+        asking.take_over(earlier)
+
+    def give_back() -> None:
+        if kept.get(asking.tag) is asking:
+            del kept[asking.tag]
+        asking.give_back()
+
+    def end() -> None:
+        if kept.get(asking.tag) is asking:
+            return
+        if not asking.has_lease or not transactions.is_open():
+            asking.give_back()
+            return
+        # `kept` and not the session itself: what waits for its end mustn't keep it alive.
+        transactions.at_end(give_back)
+        kept[asking.tag] = asking
+
+    return end
 
 
 def _take_or_go_without(asking: Asking, task: Any, options: TaskOptions) -> Lease | NullLease:
@@ -109,7 +144,7 @@ def _take_or_go_without(asking: Asking, task: Any, options: TaskOptions) -> Leas
         if options.outage_policy != "run":
             raise
         runtime(task.app).emit(events.RanUnfenced(task, asking.key, "", error))
-        return NullLease()
+        return NullLease(task, runtime(task.app).emit)
 
 
 class Asking:
@@ -130,7 +165,9 @@ class Asking:
         A held key is asked for again, at growing intervals of at most half a second,
         until *wait* seconds have passed. Raises `Contended` or `StoreUnavailable`.
         """
-        held = current.held_here(self.key, FenceSettings.of(self._app).place)
+        if self._lease is not None and not self._lease.lost:
+            return self._lease
+        held = current.held_here(*self.tag)
         if held is not None:
             return held
         clock = steady_clock()
@@ -150,6 +187,20 @@ class Asking:
         if self._lease is not None:
             runtime(self._app).locker(self._ttl).release(self._lease)
             self._lease = None
+
+    def take_over(self, earlier: Asking) -> None:
+        """Have the lease of an *earlier* asking for the same key, which then gives nothing back."""
+        self._lease, earlier._lease = earlier._lease, None
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether a lease was taken here and wasn't given back."""
+        return self._lease is not None
+
+    @property
+    def tag(self) -> tuple[str, object]:
+        """The key, and the store it is in."""
+        return self.key, FenceSettings.of(self._app).place
 
     def _ask(self, *, waited: float) -> Lease | Held:
         facts = Facts(
@@ -220,53 +271,6 @@ def _task_id() -> str:
     return str(task.request.id or "") if task is not None else ""
 
 
-def _app_of(key: str | Signature) -> Any:
-    """The task's own app, the running task's, Celery's current one, or the only one that has fenced tasks."""
-    if isinstance(key, Signature):
-        return key.app
-    for frame in reversed(current.frames()):
-        if frame.task is not None:
-            return frame.task.app
-    here = current_app._get_current_object()  # noqa: SLF001 - the app behind Celery's proxy
-    if here.main != FALLBACK:
-        return here
-    fenced = [each for each in _get_active_apps() if is_installed(each) and each.main != FALLBACK]
-    if len(fenced) == 1:
-        return fenced[0]
-    raise ConfigError(
-        "hold() finds no Celery app in this thread: Celery keeps its current app for each thread. "
-        "Pass app=..., or call app.set_default() where the app is made."
-    )
-
-
 def _source(app: Any) -> Any:
     """Who the events of a hold are from: the task it is in, else the app."""
     return next((frame.task for frame in reversed(current.frames()) if frame.task is not None), app)
-
-
-def _wrong_values(key: object, values: object) -> str:
-    if isinstance(key, str):
-        return f"hold({key!r}) takes the values of its placeholders as a mapping, such as {{'id': 7}}, not {values!r}."
-    return "hold() takes values beside a template only: a signature has its own arguments."
-
-
-def _resolve(key: str | Signature, values: Mapping[str, Any] | None, app: Any) -> tuple[str, float, Terms]:
-    if values is not None and not (isinstance(key, str) and isinstance(values, Mapping)):
-        raise ConfigError(_wrong_values(key, values))
-    if isinstance(key, str):
-        settings = FenceSettings.of(app)
-        terms = Terms(settings.renew_fraction, settings.max_hold)
-        return render_template(key, values or {}), settings.ttl, terms
-    if not isinstance(key, Signature):
-        got = (
-            f"the task itself: write hold({key.name}.s(...))"
-            if hasattr(key, "lease_holder")
-            else type(key).__name__
-        )
-        msg = f"hold() takes a key template or the signature of a fenced task, not {got}."
-        raise ConfigError(msg)
-    task = app.tasks.get(key.task)
-    options = TaskOptions.of(task) if task is not None and hasattr(task, "lease_holder") else None
-    if options is None or options.lock_key is None:
-        raise ConfigError(f"hold() got a signature of {key.task!r}, which is not a fenced task of this app.")
-    return options.lock_key.render(key.args or (), key.kwargs or {}), options.ttl, terms_of(options)

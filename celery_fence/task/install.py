@@ -17,6 +17,7 @@ from celery_fence.locking.events import Emitter
 from celery_fence.locking.locker import Locker, Terms
 from celery_fence.observers import logs
 from celery_fence.observers import signals as signal_observer
+from celery_fence.observers.tally import Tally
 from celery_fence.stores import from_url
 from celery_fence.task.notes import stamp_delivery
 from celery_fence.task.settings import FenceSettings
@@ -53,7 +54,8 @@ class Runtime:
     def __init__(self, app: Any) -> None:
         self._app = app
         self._lockers: dict[_Address, Locker] = {}
-        self.emit = Emitter(logs.log, signal_observer.send)
+        self.tally = Tally()
+        self.emit = Emitter(self.tally, logs.log, signal_observer.send)
 
     def store(self, ttl: float) -> Store:
         """The store of the app's settings, with time-outs for leases of *ttl* seconds."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import Ignore, Reject
 
 from celery_fence.errors import Contended, StoreUnavailable
 from celery_fence.locking import events, policies
@@ -22,6 +22,7 @@ from celery_fence.task.endings import Finished, ending_of_decision
 from celery_fence.task.install import runtime
 from celery_fence.task.notes import Count, wall_clock
 from celery_fence.task.publish import route_of, send_again
+from celery_fence.task.retries import has_outcome, retry
 from celery_fence.task.settings import visibility_timeout
 from celery_fence.task.skip import skip
 
@@ -79,7 +80,17 @@ def miss(run: Run, key: str, holder: Holder | None) -> Exception:
 
 
 def outage(run: Run, error: StoreUnavailable) -> Exception:
-    """What becomes of *run*'s message while the store is out of reach."""
+    """
+    What becomes of *run*'s message while the store is out of reach.
+
+    Only the store could tell whether a copy's message runs or has ended elsewhere. So
+    nothing is written about one: it waits for the store, whatever the policy.
+    """
+    if not run.task.request.is_eager and _may_be_known_elsewhere(run):
+        logger.info(
+            "%s[%s] may run or have ended elsewhere: it waits for the store", run.task.name, run.task_id
+        )
+        return put_off(run, None)
     policy = run.options.outage_policy
     if isinstance(policy, str):
         return error
@@ -102,7 +113,7 @@ def lost(run: Run, error: Exception) -> Exception:
         return error
     delay = min(2.0**run.notes.losses, _longest_delay(run) or HOUR)
     notes = run.notes.cleared().lost_again()
-    return _retry(error, delay, send_again(run.task, notes, delay=delay))
+    return retry(run, error, delay, notes)
 
 
 def superseded(run: Run) -> Exception:
@@ -150,7 +161,11 @@ def _act_again(run: Run, end: DeliveryEnded) -> Exception:
     return miss(run, run.key, end.holder or Holder(run.key, owner="", token=0, ttl_left=None))
 
 
-def put_off(run: Run, holder: Holder) -> Exception:
+def _may_be_known_elsewhere(run: Run) -> bool:
+    return run.redelivered or run.notes.put_offs > 0 or has_outcome(run)
+
+
+def put_off(run: Run, holder: Holder | None) -> Exception:
     """
     Let a copy of a running message, or a retry that overtook its predecessor, wait.
 
@@ -238,12 +253,7 @@ def _send_again(
     noted = run.notes.missed if holder is not None else run.notes.outage
     notes = noted(decision.stage, decision.attempt, now, route)
     _warn_hourly(run, holder, notes.misses if holder is not None else notes.outages)
-    return _retry(why, decision.delay, send_again(run.task, notes, delay=decision.delay))
-
-
-def _retry(why: Exception, delay: float, signature: Any) -> Exception:
-    retry: Exception = Retry(exc=why, when=round(delay, 3), is_eager=False, sig=signature)
-    return retry
+    return retry(run, why, decision.delay, notes)
 
 
 def _longest_delay(run: Run) -> float | None:

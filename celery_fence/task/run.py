@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from celery_fence.errors import Contended, LeaseLost, StaleToken
 from celery_fence.locking.lease import Lease, NullLease
 from celery_fence.locking.store import Claim, Ending, Facts, Gone, Holder
 from celery_fence.task.install import runtime
@@ -54,6 +55,8 @@ class Run:
     remembered = False
     """The store knows how it ended, from the release or the acquire."""
     outcome_stored = False
+    mute = False
+    """The result backend didn't answer: it isn't asked to store that the message comes back."""
     completes: Ending | None = None
     """The end of an earlier copy, whose epilogue this run completes."""
 
@@ -175,6 +178,18 @@ class Run:
         )
         self.remembered = ending is not None and self.answer is not None
         self.released = True
+
+    def refusal_in(self, error: BaseException) -> LeaseLost | Contended | StaleToken | None:
+        """
+        *error*, if the fence has ended the body with it: a loss, a miss, or a write refused for the run's own token.
+
+        A stale token that isn't the run's, such as one in a message it looks at, is the
+        body's own business.
+        """
+        if isinstance(error, StaleToken):
+            own = self.lease.token if self.lease is not None else None
+            return error if own is not None and error.token == own else None
+        return error if isinstance(error, LeaseLost | Contended) else None
 
     @property
     def in_epilogue(self) -> bool:

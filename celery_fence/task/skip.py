@@ -55,6 +55,8 @@ def skip_record(run: Run, holder: Holder | None) -> dict[str, Any]:
             "holder_host": holder.facts.host,
             "since": datetime.fromtimestamp(holder.since, tz=UTC).isoformat(),
         }
+        if holder.ttl_left is None:
+            record["holder_ttl"] = "NO-TTL"  # made by hand: only an operator will free it
     return record
 
 

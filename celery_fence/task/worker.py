@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps
 from celery.signals import worker_shutdown
 
 from celery_fence.errors import ConfigError, StoreUnavailable
+from celery_fence.locking.store import Checkable
 from celery_fence.task.checks import check_app
 from celery_fence.task.deaths import watch_deaths
 from celery_fence.task.install import runtime
 from celery_fence.task.settings import FenceSettings
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from celery_fence.locking.store import Store
 
+logger = logging.getLogger(__name__)
 
 LAST_RELEASES = 2.0
 """Seconds an ending worker waits for the release of what its killed pool processes held."""
@@ -78,18 +81,27 @@ def _processes(worker: Any, autoscale: Any) -> int:
 
 
 def _reach_store(app: Any) -> None:
-    """Ask the store one harmless question, so that a wrong URL or a missing permission shows now."""
+    """Try the store once, so that a wrong URL, a missing permission or a dangerous setting shows now."""
     settings = FenceSettings.of(app)
     keeper = runtime(app)
     try:
-        keeper.store(settings.ttl).holder("celery-fence:start")
+        for warning in _check_store(keeper.store(settings.ttl)):
+            logger.warning(warning)
     except StoreUnavailable as error:
         if settings.outage_policy == "run":
             logger.warning(
-                "celery-fence can't reach its store; tasks run without a lease until it can: %s", error
+                "celery-fence can't use its store; tasks run without a lease until it can: %s", error
             )
             return
-        msg = f"celery-fence can't reach its lease store, so this worker would run nothing: {error}"
+        msg = f"celery-fence can't use its lease store, so this worker would run nothing: {error}"
         raise StoreUnavailable(msg) from error
     finally:
         keeper.close()
+
+
+def _check_store(store: Store) -> list[str]:
+    """What the store has to say against itself; one that can't tell is asked a harmless question."""
+    if isinstance(store, Checkable):
+        return store.check()
+    store.holder("celery-fence:start")
+    return []

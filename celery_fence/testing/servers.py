@@ -42,15 +42,17 @@ def embedded_server(
     port: int | None = None,
     persistent: bool = False,
     options: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[EmbeddedServer]:
     """
     A running server, ended and wiped at the end of the block.
 
     *port* is a free one unless given. *persistent* switches AOF on, so that data
     survive `kill()` and `start()`. *options* are server options, such as
-    ``{"maxmemory": "4mb"}``. Raises `NoServerError`.
+    ``{"maxmemory": "4mb"}``; *env* is added to the environment of its process.
+    Raises `NoServerError`.
     """
-    server = EmbeddedServer(port=port, persistent=persistent, options=options).start()
+    server = EmbeddedServer(port=port, persistent=persistent, options=options, env=env).start()
     try:
         yield server
     finally:
@@ -66,16 +68,19 @@ class EmbeddedServer:
         port: int | None = None,
         persistent: bool = False,
         options: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.host = "127.0.0.1"
         self._fixed_port = port
         self.port = port or _free_port()
         self.directory = Path(tempfile.mkdtemp(prefix="fence-server-"))
-        self._options = {
+        self.options: dict[str, str] = {
             "appendonly": "yes" if persistent else "no",
             "appendfsync": "always",
             **(options or {}),
         }
+        """The server's options; a change counts from the next `start()`."""
+        self._env = {**os.environ, **(env or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._maker = os.getpid()
         atexit.register(self._close_in_maker)
@@ -145,6 +150,7 @@ class EmbeddedServer:
             self._process = subprocess.Popen(
                 self._command(),
                 cwd=self.directory,
+                env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -168,7 +174,7 @@ class EmbeddedServer:
             "save": "",
             "daemonize": "no",
         }
-        settings = {**fixed, **self._options}
+        settings = {**fixed, **self.options}
         return [server_binary(), *(word for name, value in settings.items() for word in (f"--{name}", value))]
 
     def _answers(self) -> bool:

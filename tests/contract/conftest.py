@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 pytest.register_assert_rewrite("celery_fence.testing.contract")
@@ -57,3 +59,9 @@ def store_behind_proxy(client, proxy, prefix):
     made = from_url(f"redis://127.0.0.1:{proxy.port}/0", prefix=prefix, timeout=1)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def rounds():
+    """How often each of twenty writers writes; ``FENCE_ROUNDS`` says more than a push has time for."""
+    return int(os.environ.get("FENCE_ROUNDS", "100"))

@@ -63,16 +63,74 @@ sys.exit(f"wrong: {wrong}" if wrong else 0)
 """
 
 
-@pytest.mark.parametrize("library", ["gevent", "eventlet"])
-def test_greenlets_share_a_store_and_a_native_thread_beats_beside_them(client, server, library):
+RENEWED_BY_ANOTHER_THREAD = """
+import sys, time, uuid
+from celery_fence.locking import heartbeat as module, renewer
+from celery_fence.locking.heartbeat import process_heartbeat
+from celery_fence.locking.locker import Locker, Terms
+from celery_fence.locking.store import Claim
+from celery_fence.stores import from_url
+
+module.LINGER = renewer.IDLE = 0.1
+store = from_url(sys.argv[1], prefix="anew", timeout=5)
+beats = []
+
+def listen(event):
+    if type(event).__name__ in ("Renewed", "RenewalFailed"):
+        beats.append(type(event).__name__)
+
+locker = Locker(store, store.for_heartbeat(), listen)
+renewers = process_heartbeat()._renewers
+
+def until(fact):
+    end = time.monotonic() + 15
+    while not fact():
+        assert time.monotonic() < end, beats
+        time.sleep(0.01)
+
+def work():
+    for _ in range(3):
+        claim, before = Claim("k", uuid.uuid4().hex, 0.9), len(beats)
+        lease = locker.acquire(claim, source=None, terms=Terms(), into=lambda lease: None)
+        until(lambda: len(beats) > before)
+        locker.release(lease)
+        until(lambda: not process_heartbeat().running and not any(each.running for each in renewers.values()))
+
+pool = Pool(1)
+(pool.spawn if hasattr(pool, "spawn") else pool.spawn_n)(work)
+pool.JOIN()
+sys.exit(0 if set(beats) == {"Renewed"} and len(beats) >= 3 else f"wrong: {beats}")
+"""
+
+
+def run(program, library, server):
     pytest.importorskip(library)
-    program = PATCHES[library] + PROGRAM.replace("JOIN", JOIN[library])
-    ended = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, server.url],
+    return subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            PATCHES[library] + program.replace("JOIN", JOIN[library]),
+            server.url,
+        ],
         check=False,
         timeout=60,
         capture_output=True,
         text=True,
     )
+
+
+@pytest.mark.parametrize("library", ["gevent", "eventlet"])
+def test_greenlets_share_a_store_and_a_native_thread_beats_beside_them(client, server, library):
+    ended = run(PROGRAM, library, server)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("library", ["gevent", "eventlet"])
+def test_a_thread_that_renews_anew_does_not_use_the_connection_of_one_that_has_ended(client, server, library):
+    """Under gevent a socket belongs to the hub of its thread; each first renewal after a rest would fail."""
+    ended = run(RENEWED_BY_ANOTHER_THREAD, library, server)
 
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -63,3 +63,58 @@ def test_a_password_of_the_store_is_in_no_message(bench):
 
     assert "127.0.0.1:1" in worker.log
     assert "hunter2" not in worker.log
+
+
+@pytest.mark.parametrize(("right", "command"), [("@scripting", "evalsha"), ("@write", "hset")])
+def test_a_worker_refuses_to_start_where_the_user_of_its_store_may_not(bench, right, command):
+    bench.lease_client.execute_command(
+        "ACL", "SETUSER", "plain", "reset", "on", ">pw", "~*", "+@all", f"-{right}"
+    )
+    worker = bench.launch(
+        conf={"fence_url": f"redis://plain:pw@127.0.0.1:{bench.leases.port}/0"}, concurrency=1
+    )
+    code = worker.await_exit(timeout=60)
+    last_line = worker.log.strip().splitlines()[-1]
+
+    assert code != 0
+    assert "this worker would run nothing" in last_line
+    assert f"may not run '{command}'" in last_line
+    assert "grant +eval" in last_line
+
+
+def test_a_worker_whose_tasks_may_run_unfenced_starts_where_its_store_refuses_and_says_so(bench):
+    bench.lease_client.execute_command(
+        "ACL", "SETUSER", "plain", "reset", "on", ">pw", "~*", "+@all", "-@write"
+    )
+    conf = {
+        "fence_url": f"redis://plain:pw@127.0.0.1:{bench.leases.port}/0",
+        "fence_outage_policy": "run",
+    }
+    worker = bench.worker(conf=conf, concurrency=1)
+
+    assert "tasks run without a lease until it can" in worker.log
+    assert "may not run 'hset'" in worker.log
+    worker.stop()
+
+
+@pytest.mark.parametrize(("policy", "warned"), [("allkeys-lru", True), ("noeviction", False)])
+def test_a_worker_warns_at_its_start_of_a_store_that_evicts_and_starts(bench, policy, warned):
+    bench.lease_client.config_set("maxmemory-policy", policy)
+    worker = bench.worker(concurrency=1)
+    bench.lease_client.config_set("maxmemory-policy", "noeviction")
+
+    assert (f"maxmemory-policy {policy}" in worker.log) == warned
+    assert bench.lease_client.keys() == []
+    worker.stop()
+
+
+def test_a_worker_whose_user_may_not_ask_about_eviction_starts_without_a_word(bench):
+    rights = ("~*", "+@all", "-info", "-config", "-@admin", "-@dangerous")
+    bench.lease_client.execute_command("ACL", "SETUSER", "plain", "reset", "on", ">pw", *rights)
+    bench.lease_client.config_set("maxmemory-policy", "allkeys-lru")
+    conf = {"fence_url": f"redis://plain:pw@127.0.0.1:{bench.leases.port}/0"}
+    worker = bench.worker(conf=conf, concurrency=1)
+    bench.lease_client.config_set("maxmemory-policy", "noeviction")
+
+    assert not any(word in worker.log for word in ("maxmemory", "lease store", "permission"))
+    worker.stop()

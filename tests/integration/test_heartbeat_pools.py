@@ -12,6 +12,7 @@ from bench.waiting import wait_until
 from bench.world import Bench
 
 from celery_fence.locking import heartbeat as module
+from celery_fence.locking import renewer
 from celery_fence.locking.heartbeat import Heartbeat
 from celery_fence.locking.locker import Locker, Terms
 from celery_fence.locking.store import Claim
@@ -68,13 +69,14 @@ def test_a_loss_that_is_told_while_greenlets_write_log_lines_hangs_nothing(bench
     assert bench.send("retry", bench.key(), {"value": "still here"}).get(timeout=20) == "still here"
 
 
-def test_five_thousand_leases_are_kept_by_one_thread_on_one_connection(monkeypatch):
+def test_five_thousand_leases_are_kept_by_one_thread_and_one_for_their_store_on_one_connection(monkeypatch):
     start = module.start_thread
     with embedded_server() as server:
         store = from_url(server.url)
         renewals = store.for_heartbeat()
         started, lost = [], []
-        monkeypatch.setattr(module, "start_thread", lambda function: (started.append(1), start(function)))
+        for starts in (module, renewer):
+            monkeypatch.setattr(starts, "start_thread", lambda function: (started.append(1), start(function)))
         heartbeat = Heartbeat()
         locker = Locker(store, renewals, lambda event: None, heartbeat=heartbeat)
         leases = [
@@ -96,7 +98,7 @@ def test_five_thousand_leases_are_kept_by_one_thread_on_one_connection(monkeypat
             clients = [client for client in onlooker.client_list() if client["name"] == "celery-fence"]
 
         assert lost == []
-        assert started == [1]
+        assert started == [1, 1]
         assert heartbeat.watching == MANY
         assert calls.scripts <= 3 * MANY / 100
         assert len(clients) == 2  # the tasks' and the heartbeat's

@@ -14,18 +14,33 @@ from celery.signals import before_task_publish
 from celery_fence.errors import StoreUnavailable
 from celery_fence.locking.heartbeat import Heartbeat, process_heartbeat
 from celery_fence.locking.lease import Lease
+from celery_fence.locking.renewer import Renewer
 from celery_fence.locking.store import Claim, Facts, Granted, Kept, Released
 from celery_fence.stores import from_url
 from celery_fence.task.limits import allow_short_ttls
 from celery_fence.testing.clock import FakeClock
 
 
+class AtOnce(Renewer):
+    """A renewer without its thread."""
+
+    def renew(self, due):
+        self._renew(due)
+
+    def write(self, notes):
+        self._write(notes)
+
+
 class HandBeaten(Heartbeat):
-    """A heartbeat without its thread: it beats when the test says so."""
+    """A heartbeat without its threads: it beats when the test says so."""
 
     def __init__(self, clock):
         super().__init__(clock)
         self._start = lambda: None
+
+    def _new_renewer(self, store):
+        renewer = super()._new_renewer(store)
+        return AtOnce(renewer._renew, renewer._write, renewer._close, renewer._complain)
 
     def beat(self) -> int:
         """What the thread would do at this moment; returns how many leases were due."""
@@ -54,6 +69,9 @@ class ObedientStore:
 
     def release(self, *_):
         return Released()
+
+    def close(self):
+        """Nothing is open."""
 
 
 @pytest.fixture

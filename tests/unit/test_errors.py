@@ -16,8 +16,11 @@ from celery_fence.errors import (
     FenceError,
     LeaseLost,
     LockKeyError,
+    MalformedStamp,
+    ScopeMismatch,
     StaleToken,
     StoreUnavailable,
+    UnfencedWrite,
 )
 from celery_fence.locking.store import Facts, Holder
 
@@ -31,6 +34,9 @@ ERRORS = [
     DeadLettered("given up", key="job:1", reason="max_wait", queue="dead"),
     LeaseLost("lost", key="job:1", token=7, reason="taken"),
     StaleToken("stale", scope="job:1", token=6, seen=7),
+    ScopeMismatch("another key", scope="job:1", key="job:2"),
+    UnfencedWrite("no token"),
+    MalformedStamp("no number"),
 ]
 named = pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 

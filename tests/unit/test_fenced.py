@@ -11,6 +11,7 @@ from typing import ClassVar
 import pytest
 from celery import Celery
 from celery.exceptions import Reject
+from celery.signals import after_task_publish
 from kombu import Exchange, Queue
 
 from celery_fence import (
@@ -521,6 +522,22 @@ class TestALoss:
 
         assert in_worker(task(ignores, lost_policy="flag"), "k").value == ["finished", True]
 
+    def test_before_the_body_fails_on_its_own_leaves_the_body_s_error_as_it_is(self, task, in_worker):
+        """Not an error about the release, with the one that counts as its context."""
+
+        def fails(self):
+            self.lease.lose("taken")
+            raise ValueError("the body's own")
+
+        outcome = in_worker(task(fails, lost_policy="flag"), "k")
+
+        assert (outcome.state, type(outcome.value), outcome.value.args) == (
+            "FAILURE",
+            ValueError,
+            ("the body's own",),
+        )
+        assert outcome.value.__cause__ is outcome.value.__context__ is None
+
     def test_is_told_to_the_hook_once(self, task, in_worker):
         told = []
 
@@ -564,6 +581,44 @@ class TestALoss:
         assert leases.holder("job:k").owner == "the copy"
 
 
+class TestAMessageThatComesBack:
+    @pytest.mark.parametrize("policy", ["retry", "requeue"])
+    def test_never_stores_its_retry_over_what_its_copy_has_stored(self, task, in_worker, occupy, app, policy):
+        """Another worker may have run the copy before this one goes on."""
+        states = []
+
+        def run_at_once(headers, **_):
+            states.append(app.AsyncResult(headers["id"]).state)
+            app.backend.store_result(headers["id"], ValueError("of the copy"), "FAILURE")
+
+        occupy("job:k")
+        after_task_publish.connect(run_at_once)
+        outcome = in_worker(task(miss_policy=policy), "k", id="mine")
+        after_task_publish.disconnect(run_at_once)
+
+        assert (outcome.state, states) == ("RETRY", ["RETRY"])
+        assert "of the copy" in str(app.AsyncResult("mine").result)
+
+    def test_is_sent_also_when_its_state_cannot_be_stored(
+        self, task, in_worker, occupy, *, sent, app, monkeypatch, caplog
+    ):
+        def mark_as_retry(*_, **__):
+            raise ConnectionError("no route to the backend")
+
+        monkeypatch.setattr(app.backend, "mark_as_retry", mark_as_retry)
+        occupy("job:k")
+
+        assert in_worker(task(), "k").state == "RETRY"
+        assert len(sent) == 1
+        assert "couldn't be stored: no route to the backend" in caplog.text
+
+    def test_does_not_take_along_that_its_state_is_stored_already(self, task, in_worker, occupy, sent):
+        occupy("job:k")
+        in_worker(task(), "k")
+
+        assert sent[0][0]["ignore_result"] is False
+
+
 class TestAnOutage:
     def test_with_retry_comes_back_later_with_a_count_of_its_own(self, task, in_worker, away, sent):
         outcome = in_worker(task(miss_policy="skip"), "k")
@@ -586,6 +641,46 @@ class TestAnOutage:
         assert in_worker(task(looks, outage_policy="run"), "k").value == [True, None, None]
         assert task.tokens == [None]
         assert "runs WITHOUT a lease on 'job:k'" in caplog.text
+
+    @pytest.mark.parametrize("policy", ["retry", "raise"])
+    def test_says_nothing_about_a_copy_whose_original_may_be_about_to_end(
+        self, task, in_worker, away, *, sent, app, policy
+    ):
+        outcome = in_worker(
+            task(outage_policy=policy),
+            "k",
+            id="mine",
+            headers={"fence": {"delivery": "d"}},
+            delivery_info={"exchange": "", "routing_key": app.conf.task_default_queue, "redelivered": True},
+        )
+
+        assert outcome.state == "IGNORED"
+        assert app.AsyncResult("mine").state == "PENDING"
+        assert [Notes.read(headers).delivery for headers, _ in sent] == ["d"]
+
+    def test_says_nothing_more_about_a_message_that_has_ended(self, task, in_worker, away, sent, app):
+        """A client whose publish was confirmed late sends the same message twice: no broker flags that."""
+        app.backend.store_result("mine", ValueError("of the other"), "FAILURE")
+        outcome = in_worker(task(), "k", id="mine", headers={"fence": {"delivery": "d"}})
+
+        assert outcome.state == "IGNORED"
+        assert "of the other" in str(app.AsyncResult("mine").result)
+        assert len(sent) == 1
+
+    def test_with_a_backend_that_is_away_too_loses_nothing(
+        self, task, in_worker, away, *, sent, app, monkeypatch
+    ):
+        asked = []
+
+        def get_state(task_id):
+            raise ConnectionError("no route to the backend")
+
+        monkeypatch.setattr(app.backend, "get_state", get_state)
+        monkeypatch.setattr(app.backend, "mark_as_retry", lambda *a, **k: asked.append(a))
+
+        assert in_worker(task(), "k").state == "RETRY"
+        assert len(sent) == 1
+        assert asked == []  # each call may wait long for a backend that isn't there
 
     def test_in_eager_mode_ends_at_once(self, task, away, sent):
         assert isinstance(task().apply(("k",)).result, StoreUnavailable)

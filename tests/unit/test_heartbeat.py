@@ -119,6 +119,19 @@ def test_a_failed_renewal_makes_it_suspect_and_is_tried_again_within_a_tenth_of_
     assert told[0].trusted_for == pytest.approx(9 - 0.45 - 3)
 
 
+def test_failures_on_end_are_counted_until_one_is_answered(  # noqa: PLR0917 - fixtures
+    keep, heartbeat, clock, store, down, told
+):
+    keep(ttl=9)
+    for after, renewal in ((3, down), (1, down), (1, Kept()), (3, down), (1, Kept())):
+        store.renewal = renewal
+        clock.advance(after)
+        heartbeat.beat()
+
+    assert [event.attempt for event in told if isinstance(event, events.RenewalFailed)] == [1, 2, 1]
+    assert [event.failures for event in told if isinstance(event, events.Renewed)] == [2, 1]
+
+
 def test_two_failed_renewals_in_a_row_three_times_never_lose_the_lease(keep, heartbeat, clock, store, down):
     lease = keep(ttl=9)
     for _ in range(3):

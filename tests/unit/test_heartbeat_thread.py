@@ -12,10 +12,13 @@ import time
 
 import pytest
 
+from celery_fence.errors import StoreUnavailable
 from celery_fence.locking import heartbeat as module
+from celery_fence.locking import renewer
 from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.heartbeat import Heartbeat
-from celery_fence.locking.store import Kept
+from celery_fence.locking.lease import State
+from celery_fence.locking.store import Kept, Note
 
 DEADLINE = 15.0
 
@@ -36,11 +39,13 @@ def clock():
 @pytest.fixture
 def heartbeat(monkeypatch):
     monkeypatch.setattr(module, "LINGER", 0.1)
+    monkeypatch.setattr(renewer, "IDLE", 0.3)
     heartbeat = Heartbeat()
     yield heartbeat
     for lease in tuple(heartbeat._leases):
         heartbeat.forget(lease)
     until(lambda: not heartbeat.running)
+    until(lambda: not any(renewer.running for renewer in heartbeat._renewers.values()))
 
 
 @pytest.fixture
@@ -309,3 +314,158 @@ print(lease.lost)
 
 def test_the_thread_keeps_no_process_alive():
     assert run(MAKE + 'take("left", ttl=600)\nprint("done")') == ["done"]
+
+
+class HangingStore:
+    """A store that keeps its caller until the test lets it go; it answers then, or breaks."""
+
+    description = "hanging://"
+
+    def __init__(self):
+        self.asked = []
+        self.noted = []
+        self.goes_on = threading.Event()
+        self.breaks = None
+
+    def renew(self, renewals):
+        self.asked.append([each.claim.key for each in renewals])
+        assert self.goes_on.wait(DEADLINE)
+        if self.breaks is not None:
+            raise self.breaks
+        return [Kept()] * len(renewals)
+
+    def note(self, notes):
+        self.noted += notes
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def hanging():
+    store = HangingStore()
+    yield store
+    store.goes_on.set()
+
+
+class TestAStoreThatHangs:
+    def test_keeps_no_lease_of_another_store_from_being_renewed(self, heartbeat, make_lease, hanging):
+        told = []
+        heartbeat.watch(make_lease(60, renewals=hanging, renew_fraction=0.001), told.append)
+        until(lambda: hanging.asked)
+        other = make_lease(0.6, key="of the other store")
+        heartbeat.watch(other, told.append)
+        until(lambda: len(told) >= 6)
+
+        assert other.held_for > 0.6
+        assert not other.lost
+        assert {event.key for event in told} == {"of the other store"}
+
+    def test_doesn_t_delay_the_news_that_trust_in_its_own_leases_is_over(
+        self, heartbeat, make_lease, hanging, renewed
+    ):
+        heartbeat.watch(make_lease(0.6, renewals=hanging, key="k"), renewed.append)
+        until(lambda: make_lease.losses)
+
+        assert make_lease.losses == [("k", "expired")]
+        assert heartbeat.watching == 0
+        assert not hanging.goes_on.is_set()
+
+    def test_has_the_heartbeat_wake_up_when_trust_in_its_leases_ends(
+        self, heartbeat, make_lease, hanging, renewed, monkeypatch
+    ):
+        monkeypatch.setattr(module, "LINGER", 60)
+        lease = make_lease(0.6, renewals=hanging)
+        heartbeat.watch(lease, renewed.append)
+        until(lambda: lease.state is State.LOST)
+
+        monkeypatch.setattr(module, "LINGER", 0.1)
+        heartbeat._bell.ring()
+
+    @pytest.mark.parametrize("late", [None, StoreUnavailable("at last"), ZeroDivisionError("a bug")])
+    def test_an_answer_that_comes_after_the_loss_changes_nothing(
+        self, heartbeat, make_lease, hanging, renewed, late
+    ):
+        lease = make_lease(0.6, renewals=hanging)
+        heartbeat.watch(lease, renewed.append)
+        until(lambda: lease.state is State.LOST)
+        hanging.breaks = late
+        hanging.goes_on.set()
+        until(lambda: not heartbeat.running)
+        until(lambda: not any(renewer.running for renewer in heartbeat._renewers.values()))
+
+        assert (renewed, lease.state, len(hanging.asked)) == ([], State.LOST, 1)
+
+    def test_is_asked_once_for_all_that_became_due_meanwhile(self, heartbeat, make_lease, hanging, renewed):
+        heartbeat.watch(make_lease(60, renewals=hanging, renew_fraction=0.001), renewed.append)
+        until(lambda: hanging.asked)
+        for number, ttl in enumerate((80, 40, 60)):
+            waiting = make_lease(ttl, key=f"{number}", renewals=hanging, renew_fraction=0.001)
+            heartbeat.watch(waiting, renewed.append)
+            until(lambda lease=waiting: lease in heartbeat._leases._asked_for)
+        hanging.goes_on.set()
+        until(lambda: len(renewed) >= 4)
+
+        assert hanging.asked[1] == ["1", "2", "0"]
+
+    def test_keeps_nobody_from_being_watched_and_forgotten(self, heartbeat, make_lease, hanging, renewed):
+        lease = make_lease(60, renewals=hanging, renew_fraction=0.001)
+        heartbeat.watch(lease, renewed.append)
+        until(lambda: hanging.asked)
+        heartbeat.forget(lease)
+        lease.end()
+        until(lambda: not heartbeat.running)
+        hanging.goes_on.set()
+        again = make_lease(60, renewals=hanging, renew_fraction=0.001)
+        heartbeat.watch(again, renewed.append)
+        until(lambda: renewed)
+
+        assert {event.lease for event in renewed} == {again}
+
+    def test_has_its_notes_written_when_it_goes_on_and_those_of_another_store_at_once(
+        self, heartbeat, make_lease, hanging
+    ):
+        heartbeat.watch(make_lease(60, renewals=hanging, renew_fraction=0.001), lambda event: None)
+        until(lambda: hanging.asked)
+        other = HangingStore()
+        first, second = (Note("k", delivery, "returned", 60.0) for delivery in ("d1", "d2"))
+        heartbeat.note(hanging, first)
+        heartbeat.note(other, second)
+        until(lambda: other.noted == [second])
+        assert (hanging.noted, heartbeat.noting) == ([], 1)
+        hanging.goes_on.set()
+        until(lambda: not heartbeat.noting)
+
+        assert hanging.noted == [first]
+
+
+def test_a_store_that_nothing_is_asked_of_for_a_while_has_its_connection_closed(
+    heartbeat, make_lease, hanging, renewed
+):
+    hanging.goes_on.set()
+    lease = make_lease(0.6, renewals=hanging)
+    heartbeat.watch(lease, renewed.append)
+    until(lambda: renewed)
+    assert not hasattr(hanging, "closed")
+    heartbeat.forget(lease)
+
+    until(lambda: hasattr(hanging, "closed"))
+    until(lambda: not heartbeat._renewers[id(hanging)].running)
+
+
+def test_a_machine_without_a_thread_for_a_renewer_asks_again_when_it_has_one(
+    heartbeat, make_lease, monkeypatch, renewed, caplog
+):
+    refused = []
+
+    def none_left(function):
+        refused.append(function)
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(renewer, "start_thread", none_left)
+        heartbeat.watch(make_lease(9, renew_fraction=0.01), renewed.append)
+        until(lambda: refused)
+    until(lambda: renewed)
+
+    assert "can't start new thread" in caplog.text

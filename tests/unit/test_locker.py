@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from celery_fence.errors import LeaseLost, StoreUnavailable
@@ -297,4 +299,18 @@ def test_a_paused_holder_does_not_renew_its_successors_lease(acquire, onlooker, 
     assert mine.lost
     assert yours.token > mine.token
     clock.advance(3.01)
+    assert onlooker.holder("job:1") is None
+
+
+def test_a_fork_that_leaves_through_the_run_does_not_give_the_lease_back(acquire, locker, onlooker, told):
+    """`os.fork()` in a body, and `sys.exit()` in the child: every `finally` of the run is passed there, too."""
+    lease = acquire()
+    child = os.fork()
+    if child == 0:
+        answer = locker.release(lease)
+        untouched = answer is None and onlooker.holder("job:1") is not None
+        os._exit(0 if untouched and len(told) == 1 else 1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert isinstance(locker.release(lease), Released)
     assert onlooker.holder("job:1") is None

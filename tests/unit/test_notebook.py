@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -103,11 +104,47 @@ def test_a_note_that_cannot_be_written_is_dropped_when_its_time_is_over(book):
     assert len(book) == 0
 
 
+def test_a_store_that_stays_out_of_reach_is_told_of_aloud_ever_more_seldom(book, noting, caplog):
+    noting.down = True
+    for turn in range(1, 21):
+        book.put_back(write(book.take(100.0 + turn * PACE)[:1], book.complain), 100.0 + turn * PACE)
+
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 5  # 1, 2, 4, 8, 16
+    noting.down = False
+    book.put_back(write(book.take(200.0), book.complain), 200.0)
+    noting.down = True
+    book.add(noting, note("later"), 201.0)
+    caplog.clear()
+    book.put_back(write(book.take(201.0), book.complain), 201.0)
+
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
 def test_the_heartbeat_writes_a_note_within_its_second(noting):
     heartbeat = Heartbeat()
     heartbeat.note(noting, note("a"))
 
     assert noting.written.wait(1.5)
+    heartbeat.stop()
+
+
+def test_a_note_that_fails_after_the_heartbeat_would_have_ended_is_tried_again(noting, monkeypatch):
+    """A store that refuses keeps its caller for a while, and nothing else is to be done meanwhile."""
+    monkeypatch.setattr("celery_fence.locking.heartbeat.LINGER", 0.05)
+    monkeypatch.setattr("celery_fence.locking.notebook.PACE", 0.05)
+    heartbeat, write_down = Heartbeat(), noting.note
+
+    def refuse_slowly(notes):
+        noting.note = write_down
+        end = time.monotonic() + 0.5
+        while heartbeat.running and time.monotonic() < end:
+            time.sleep(0.01)
+        raise StoreUnavailable("out of reach")
+
+    noting.note = refuse_slowly
+    heartbeat.note(noting, note("a"))
+
+    assert noting.written.wait(5)
     heartbeat.stop()
 
 

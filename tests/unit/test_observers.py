@@ -42,7 +42,9 @@ def every(lease):
         (events.ReleasedLease(TASK, "job:1", lease, "released", 4.0), "DEBUG"),
         (events.ReleasedLease(TASK, "job:1", lease, "gone", 4.0), "WARNING"),
         (events.ReleasedLease(TASK, "job:1", lease, "unreachable", 4.0), "WARNING"),
+        (events.Renewed(TASK, "job:1", lease, 0.01, failures=2), "INFO"),
         (events.RenewalFailed(TASK, "job:1", lease, OSError("no route"), 9.0), "WARNING"),
+        (events.RenewalFailed(TASK, "job:1", lease, OSError("no route"), 9.0, attempt=3), "DEBUG"),
         (events.Lost(TASK, "job:1", lease, "taken"), "ERROR"),
         (events.Missed(TASK, "job:1", HOLDER, "my id", "retry", 1.5, 3, 7.0), "INFO"),
         (events.Missed(TASK, "job:1", None, "my id", "retry", 1.5, 3, 7.0), "INFO"),
@@ -51,6 +53,10 @@ def every(lease):
         (events.Skipped(TASK, "job:1", HOLDER, "my id", {"celery_fence": "skipped"}), "DEBUG"),
         (events.DeadLetteredMessage(TASK, "job:1", HOLDER, "my id", "dead", "max_wait", 4, 7.0), "ERROR"),
         (events.RanUnfenced(TASK, "job:1", "my id", OSError("no route")), "ERROR"),
+        (
+            events.StaleWriteRefused(TASK, "job:1", lease, "job:1", 1, "my owner", 2, "theirs", "UPDATE t"),
+            "WARNING",
+        ),
         (events.StillWaiting(TASK, "job:1", HOLDER, "my id", 7200.0), "WARNING"),
     ]
 
@@ -117,6 +123,38 @@ def test_the_extras_of_a_miss_have_no_token_and_say_how_long_it_has_waited(recor
     assert "held by app.sync[their id]" in record.getMessage()
     assert "try 3" in record.getMessage()
     assert "1.5 s" in record.getMessage()
+
+
+def test_a_failing_renewal_is_told_aloud_ever_more_seldom(lease, records):
+    for attempt in range(1, 101):
+        log(events.RenewalFailed(TASK, "job:1", lease, OSError("no route"), 9.0, attempt))
+
+    aloud = [record.getMessage() for record in records if record.levelname == "WARNING"]
+    assert len(records) == 100
+    assert "(try" not in aloud[0]
+    assert [text.partition("(try ")[2].partition(")")[0] for text in aloud[1:]] == [
+        "2",
+        "4",
+        "8",
+        "16",
+        "32",
+        "64",
+    ]
+
+
+def test_a_renewal_after_failed_ones_says_that_it_is_over(lease, records):
+    log(events.Renewed(TASK, "job:1", lease, 0.01, failures=1))
+    log(events.Renewed(TASK, "job:1", lease, 0.01, failures=7))
+
+    assert "again, after 1 try that failed" in records[0].getMessage()
+    assert "again, after 7 tries that failed" in records[1].getMessage()
+
+
+def test_a_lease_that_somebody_made_by_hand_is_named_as_such(records):
+    by_hand = Holder("job:1", "their owner", 0, None)
+    log(events.Missed(TASK, "job:1", by_hand, "my id", "retry", 1.5, 3, 7.0))
+
+    assert "never expires (NO-TTL), owner 'their owner'" in records[0].getMessage()
 
 
 def test_a_bare_hold_has_no_task_to_name(lease, records):

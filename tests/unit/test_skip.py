@@ -52,6 +52,7 @@ def test_the_record_is_flat_and_of_plain_types_and_says_who_does_the_work(skip):
         "holder_task_id": "their id",
     }
     assert record["since"].startswith("20")
+    assert "holder_ttl" not in record
 
 
 @pytest.mark.parametrize("value", [None, False, 0, "", [], {"my": "own"}])

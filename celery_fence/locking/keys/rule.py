@@ -154,6 +154,11 @@ def render_template(template: str, values: Mapping[str, Any], *, task: str = "")
     return parsed.fill(values, values.__getitem__, task)
 
 
+def names_in_template(template: str) -> tuple[str, ...]:
+    """The names of the placeholders of *template*, each once. `ConfigError` for a template that can't be right."""
+    return tuple(dict.fromkeys(field.name for field in _parsed(template).placeholders))
+
+
 _parsed = lru_cache(maxsize=256)(parse)
 
 

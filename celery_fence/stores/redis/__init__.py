@@ -15,6 +15,8 @@ key, is the Cluster hash tag, so braces in a key can neither make nor break one:
   complete, ``value`` until then, ``holder`` (JSON) where the end was a decision on a miss.
 - ``fence:{bNN}:expiries``, a sorted set of the bucket's keys with a lease, by the moment they open (ms);
   gone when empty, at the latest after about twice the longest TTL.
+- ``fence:{b00}:check:hash`` and ``fence:{b01}:check:set``, written and deleted again by one script as a
+  worker starts, to see whether that is permitted.
 
 `NN` is the CRC-32 of the key modulo 64. The kind (`lease`, `token`, `done`; later
 kinds likewise) stands BEFORE the key, and the key is all of the rest: so no key, whatever

@@ -26,7 +26,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from celery_fence.errors import ConfigError
-from celery_fence.stores.redis.failures import may_pass, unavailable
+from celery_fence.stores.redis.failures import is_no_primary, may_pass, unavailable
 from celery_fence.stores.redis.scripts import Script
 from celery_fence.stores.redis.urls import Address
 
@@ -86,11 +86,8 @@ class Client:
         try:
             answer = _evaluate(connection, script, keys, arguments)
             healthy = True
-        except exceptions.ReadOnlyError:
-            # The primary is elsewhere by now: its name has to be looked up again.
-            raise
-        except exceptions.ResponseError:
-            healthy = True
+        except exceptions.ResponseError as error:
+            healthy = not is_no_primary(error)
             raise
         finally:
             # Also for an exception thrown into us, such as a soft time limit: its reply is on the way.

@@ -43,6 +43,10 @@ class Names:
         digest = blake2b(delivery, digest_size=16).hexdigest().encode()
         return self._buckets[bucket_of(key)] + b"done:" + digest + b":" + key
 
+    def check(self) -> tuple[bytes, bytes]:
+        """Two names in two buckets for trying out what may be done here; nothing of a key has them."""
+        return self._buckets[0] + b"check:hash", self._buckets[1] + b"check:set"
+
     def indexes(self) -> list[bytes]:
         """The expiry index of each bucket."""
         return [bucket + b"expiries" for bucket in self._buckets]

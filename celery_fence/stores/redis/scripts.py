@@ -29,6 +29,7 @@ class Scripts:
     list: Script
     history: Script
     note: Script
+    check: Script
 
 
 @cache

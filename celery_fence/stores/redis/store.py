@@ -37,6 +37,15 @@ from celery_fence.stores.redis.urls import parse_address
 BATCH = 100
 """How many leases one question is about at most: some 30 kB, about a millisecond of the server's time."""
 
+SAFE_POLICIES = ("noeviction", "")
+"""Values of maxmemory-policy that aren't warned of; empty where this user may not ask for it."""
+
+EVICTION = (
+    "The lease store {store} has maxmemory-policy {policy}: when its memory is full it throws leases away, and another "
+    "run may get a key that is being worked on. Set maxmemory-policy to noeviction, or give celery-fence a server of "
+    "its own (fence_url)."
+)
+
 Item = TypeVar("Item")
 
 
@@ -151,6 +160,11 @@ class RedisStore:
         """As `Inspectable.history`; one round trip."""
         counter = self._names.of(to_bytes(key))[1]
         return history_of(self._client.ask(self._scripts.history, [counter], ()))
+
+    def check(self) -> list[str]:
+        """As `Checkable.check`; one round trip. Warns of a server that throws keys away when its memory is full."""
+        policy = self._client.ask(self._scripts.check, self._names.check(), ()).decode()
+        return [EVICTION.format(store=self.description, policy=policy)] if policy not in SAFE_POLICIES else []
 
     def for_heartbeat(self) -> RedisStore:
         """As `Store.for_heartbeat`: a client with one connection, opened by its first renewal."""

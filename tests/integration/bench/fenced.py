@@ -15,6 +15,7 @@ FENCE_SIGNALS = (
     "lease_acquired",
     "lease_missed",
     "lease_renewed",
+    "lease_renewal_failed",
     "lease_lost",
     "lease_released",
     "task_skipped",
