@@ -14,10 +14,12 @@ endif
 # They wait more than they compute, so more of them than cores run side by side.
 JOBS ?= 3
 
+MINUTES ?= 60
+
 TESTS ?= tests/unit tests/contract tests/property tests/integration tests/test_readme.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format clean
+.PHONY: help demo test check chaos soak format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +28,8 @@ help: ## Show this list
 	@echo '  PYTHON=exe  the Python to make it with, 3.11 or later (now: $(if $(PYTHON),$(PYTHON),none found))'
 	@echo '  TESTS=...   only these tests, as in: make test TESTS=tests/unit/test_keys.py'
 	@echo '  JOBS=n      how many tests run side by side (now: $(JOBS))'
+	@echo '  SEED=n      play one round again: make chaos SEED=123 FAULTS=F2+F6; or where a soak begins'
+	@echo '  MINUTES=n   how long a soak lasts (now: $(MINUTES))'
 	@echo '  ARGS=...    more arguments for pytest, as in: make test ARGS="-k chord -x"'
 
 demo: $(VENV)/.ready-for-demo ## See duplicate work fenced off, with real workers (about half a minute)
@@ -39,6 +43,17 @@ check: $(VENV)/.ready-for-dev ## Lint, formatting, types and the import rings
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+chaos: $(VENV)/.ready-for-dev ## Real workers under faults, the protocol model, the negative controls (at most five minutes)
+ifdef SEED
+	PYTHONPATH=tests/chaos $(BIN)/python -m rig round --seed $(SEED) $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(CONTROL),--control $(CONTROL)) $(if $(RETENTION),--retention)
+else
+	$(BIN)/python -m pytest tests/chaos -n 4 --dist worksteal --durations=15 $(ARGS)
+endif
+
+soak: $(VENV)/.ready-for-dev ## Random rounds for MINUTES=n; adds what they found to docs/evidence.md
+	PYTHONPATH=tests/chaos $(BIN)/python -m rig soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 format: $(VENV)/.ready-for-dev ## Format the code and mend what ruff can mend safely
 	$(BIN)/ruff check --fix-only .

@@ -1,0 +1,82 @@
+"""
+The Celery app of a round, the same in the workers and in the driver.
+
+In a worker the world comes from `CHAOS_WORLD`, a JSON object: the configuration and, under ``chaos``,
+where to note and to write. There the negative control named by `CHAOS_CONTROL` is applied, if any,
+and then everything is recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from celery import Celery
+from celery import signals as celery_signals
+
+from celery_fence.task.limits import allow_short_ttls
+from rig.bodies import Scene
+from rig.history import History
+from rig.hooks import leave_here
+from rig.ledger import Ledger
+from rig.recorder import record_store
+from rig.tasks import add_tasks, quick_retry
+
+WORLD = "CHAOS_WORLD"
+CONTROL = "CHAOS_CONTROL"
+
+
+class App(Celery):
+    """A Celery app whose tasks stay its own; Celery gives each decorated task to every app of the process."""
+
+    def task(self, *args: Any, **options: Any) -> Any:
+        """As Celery's, with `shared` off."""
+        return super().task(*args, **{"shared": False, **options})
+
+
+def build_app(conf: dict[str, Any]) -> Celery:
+    """An app with the tasks of the rig, that is not made the current one."""
+    app = App("chaos", set_as_current=False)
+    app.conf.update(conf)
+    allow_short_ttls(app)
+    app.conf.fence_outage_policy = quick_retry()
+    add_tasks(app)
+    return app
+
+
+def _worker_app(world: dict[str, Any]) -> Celery:
+    where = world["chaos"]
+    history = History(where["directory"], f"worker:{where['worker']}")
+    control = os.environ.get(CONTROL)
+    if control:
+        from rig import controls
+
+        controls.apply(control)
+    record_store(history)
+    app = build_app(world["conf"])
+    app.conf.chaos_scene = Scene(history, Ledger(where["ledger"]), Path(where["directory"]), where["pool"])
+    app.set_current()
+    _note_messages(history, app.conf.task_default_queue)
+    return app
+
+
+def _note_messages(history: History, queue: str) -> None:
+    """Note what is published to *queue* by this worker, and what its main process receives, the broker's copies too."""
+
+    def received(request: Any = None, **_: Any) -> None:
+        again = bool((request.delivery_info or {}).get("redelivered"))
+        history.note("received", task_id=request.id, tag=request.message.delivery_tag, redelivered=again)
+
+    def sent(headers: Any = None, routing_key: str = "", **_: Any) -> None:
+        if routing_key == queue:
+            history.note("sent", task_id=headers["id"])
+
+    celery_signals.task_postrun.connect(leave_here)
+    celery_signals.task_received.connect(received, weak=False)
+    celery_signals.after_task_publish.connect(sent, weak=False)
+
+
+if WORLD in os.environ:
+    app = _worker_app(json.loads(os.environ[WORLD]))

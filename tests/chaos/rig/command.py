@@ -1,0 +1,103 @@
+"""The command line of the rig."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from rig.evidence import add_row
+from rig.plan import FAULTS, make_plan, random_faults
+from rig.round import play
+from rig.soak import ROOT, Soak
+
+SECONDS = 8.0
+"""Load of one round, where nothing else is said."""
+
+
+EVIDENCE = ROOT / "docs" / "evidence.md"
+
+
+def main(words: Sequence[str]) -> int:
+    """Do what the command line says; 1 if a promise was broken."""
+    parser = argparse.ArgumentParser(prog="python -m rig")
+    commands = parser.add_subparsers(dest="command", required=True)
+    _add_round(commands.add_parser("round", help="play one round"))
+    _add_soak(commands.add_parser("soak", help="play random rounds for a long time"))
+    options = parser.parse_args(words)
+    return {"round": _round, "soak": _soak}[options.command](options)
+
+
+def _add_round(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument(
+        "--faults", help=f"such as F2+F6, or none; one or two by the seed without it. {'+'.join(FAULTS)}"
+    )
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="seconds of load")
+    parser.add_argument("--control", help="break something on purpose: a negative control")
+    parser.add_argument(
+        "--retention", action="store_true", help="wait until the store has forgotten everything"
+    )
+    parser.add_argument("--directory", type=Path, help="a new folder for the histories")
+
+
+def _add_soak(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--minutes", type=float, required=True)
+    parser.add_argument("--seed", type=int, help="of the first round; by the time of day without it")
+    parser.add_argument("--side-by-side", type=int, default=2, help="rounds at a time")
+    parser.add_argument("--directory", type=Path, help="where the histories go")
+    parser.add_argument("--evidence", type=Path, default=EVIDENCE, help="the page with the table")
+
+
+def _round(options: argparse.Namespace) -> int:
+    faults = faults_of(options.seed, options.faults)
+    plan = make_plan(
+        options.seed, faults, options.seconds, control=options.control, retention=options.retention
+    )
+    directory = options.directory or Path(tempfile.mkdtemp(prefix=f"chaos-{options.seed}-"))
+    stopped = Stopped()
+    report = play(plan, directory, stop=stopped)
+    print(report, flush=True)
+    return int(bool(report.violations))
+
+
+def _soak(options: argparse.Namespace) -> int:
+    seed = options.seed if options.seed is not None else int(time.time()) % 10**8 * 100
+    home = options.directory or Path(tempfile.mkdtemp(prefix="chaos-soak-"))
+    soak = Soak(home, seed=seed, minutes=options.minutes, side_by_side=options.side_by_side, stop=Stopped())
+    print(f"histories in {home}, first seed {seed}", flush=True)
+    soak.run()
+    if soak.reports:
+        row = soak.row()
+        add_row(options.evidence, row)
+        print(row, flush=True)
+    return int(soak.failed or not soak.reports)
+
+
+def faults_of(seed: int, words: str | None) -> tuple[str, ...]:
+    """The faults that *words* name, ``F2+F6`` or ``none``; those of the seed where nothing is named."""
+    if not words:
+        return random_faults(seed)
+    return () if words == "none" else tuple(words.split("+"))
+
+
+class Stopped:
+    """True once the process was asked to end: what has begun is brought to its end first."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    def _ask(self, _number: int, _frame: FrameType | None) -> None:
+        if self.asked:
+            sys.exit(130)
+        self.asked = True

@@ -1,0 +1,43 @@
+"""
+Messages that the broker's transport has lost, and nobody else.
+
+Kombu's Redis transport takes a message off its queue first and notes it as unacknowledged afterwards. A worker
+that is killed in between takes it along, with or without celery-fence. Such a message is one
+that was published more often than anybody has received it, by its delivery tag, which is new for each publish
+and stays the same for each delivery of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from rig.history import Reader, Record
+
+
+class Transit:
+    """What was published and what was received, read from the histories of a run."""
+
+    def __init__(self, directory: Path) -> None:
+        self._reader = Reader(directory)
+        self._sent: Counter[str] = Counter()
+        self._tags: defaultdict[str, set[str]] = defaultdict(set)
+        self._killed = False
+
+    def lost(self, task_ids: Iterable[str]) -> list[str]:
+        """Those of *task_ids* of which a publish was never received, after some worker was killed."""
+        for record in self._reader.news():
+            self._take(record)
+        return [each for each in task_ids if self._killed and len(self._tags[each]) < self._sent[each]]
+
+    def _take(self, record: Record) -> None:
+        match record.what:
+            case "published":
+                self._sent[record["task_id"]] += record["copies"]
+            case "sent":
+                self._sent[record["task_id"]] += 1
+            case "received":
+                self._tags[record["task_id"]].add(record["tag"])
+            case "fault" if record["fault"] == "F1" and str(record["detail"]).startswith("worker"):
+                self._killed = True
