@@ -18,8 +18,10 @@ from celery_fence.errors import (
     FenceError,
     LeaseLost,
     LockKeyError,
+    ScopeMismatch,
     StaleToken,
     StoreUnavailable,
+    UnfencedWrite,
 )
 from celery_fence.locking import policies
 from celery_fence.locking.current import current_lease
@@ -37,8 +39,10 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "LockKeyError",
+    "ScopeMismatch",
     "StaleToken",
     "StoreUnavailable",
+    "UnfencedWrite",
     "current_lease",
     "hold",
     "is_skipped",

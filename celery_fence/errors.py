@@ -147,5 +147,13 @@ class MalformedStamp(FenceError, ValueError):
     """A message or request carries a fencing token that can't be one; whoever sent it has to be mended."""
 
 
+class UnstorableResult(FenceError, ValueError):
+    """A result can't be kept in the record of its work: it can't be encoded, or is too large; nothing was recorded."""
+
+    def __init__(self, message: str, *, record: str | None = None) -> None:
+        super().__init__(message)
+        self.record = record
+
+
 class StoreUnavailable(FenceError):
     """The lease store didn't answer, or answered with an error; whether a lease was taken is not known."""

@@ -20,6 +20,7 @@ class Lock(Protocol):
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...  # noqa: D102, FBT001, FBT002
     def release(self) -> None: ...  # noqa: D102
+    def locked(self) -> bool: ...  # noqa: D102
     def __enter__(self) -> bool: ...
     def __exit__(self, *exc: object) -> None: ...
 
@@ -61,27 +62,24 @@ def pause(seconds: float) -> None:
 
 
 class Wakeable:
-    """A sleep that another thread can cut short; used by one sleeper."""
+    """
+    A sleep that another thread can cut short; used by one sleeper.
+
+    The bell is a lock that is taken while nobody has rung. That is all there is to know: whatever is
+    thrown into the sleeper at whichever line, the next ring finds the bell as it is.
+    """
 
     def __init__(self) -> None:
         self._bell = new_lock()
         self._bell.acquire()
         self._guard = new_lock()
-        self._rung = False
 
     def wait(self, seconds: float) -> bool:
         """Sleep for at most *seconds*, or until somebody rings; whether somebody did."""
-        self._bell.acquire(timeout=min(max(seconds, 0.0), _thread.TIMEOUT_MAX))
-        with self._guard:
-            rung = self._rung
-            if rung:
-                self._bell.acquire(blocking=False)  # rung after the time was over
-            self._rung = False
-            return rung
+        return self._bell.acquire(timeout=min(max(seconds, 0.0), _thread.TIMEOUT_MAX))
 
     def ring(self) -> None:
         """Wake the sleeper, or the next one to come."""
         with self._guard:
-            if not self._rung:
-                self._rung = True
+            if self._bell.locked():
                 self._bell.release()

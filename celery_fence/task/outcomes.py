@@ -111,6 +111,7 @@ def lost(run: Run, error: Exception) -> Exception:
         )
         run.ended = "failed"
         return error
+    run.mute = has_outcome(run)  # a copy may have ended it meanwhile: RETRY would stand over that
     delay = min(2.0**run.notes.losses, _longest_delay(run) or HOUR)
     notes = run.notes.cleared().lost_again()
     return retry(run, error, delay, notes)
@@ -141,13 +142,21 @@ def ended_before(run: Run, end: DeliveryEnded) -> Exception | None:
     if end.age < run.options.ttl:
         return _come_again(run, run.options.ttl - end.age)
     match end.ending.how:
-        case "returned" | "failed":
+        case "returned":
+            return None
+        case "failed" if not _failure_is_complete(run):
             return None
         case "skipped" | "dead_lettered" | "raised":
             return _act_again(run, end)
         case _:
             run.ended = end.ending.how  # what followed was published before: only the note was missing
             return _finished(run, end)
+
+
+def _failure_is_complete(run: Run) -> bool:
+    """Whether nothing is left of a failure but its note: who had to write that may be frozen, and wake up later."""
+    request = run.task.request
+    return not (request.errbacks or request.chord) and has_outcome(run)
 
 
 def _finished(run: Run, end: DeliveryEnded) -> Exception:

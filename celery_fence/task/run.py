@@ -56,7 +56,7 @@ class Run:
     """The store knows how it ended, from the release or the acquire."""
     outcome_stored = False
     mute = False
-    """The result backend didn't answer: it isn't asked to store that the message comes back."""
+    """That the message comes back isn't to be stored: the result backend is away, or has its outcome."""
     completes: Ending | None = None
     """The end of an earlier copy, whose epilogue this run completes."""
 

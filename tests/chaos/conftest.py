@@ -9,8 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "integration")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+sys.path.insert(0, str(Path(__file__).parent))
+
+from story import Story
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,3 +21,9 @@ def nobody_stays_behind() -> Iterator[None]:
     yield
     children = [child.as_dict(["pid", "cmdline"]) for child in psutil.Process().children()]
     assert [child for child in children if "rig.app" in (child["cmdline"] or ())] == []
+
+
+@pytest.fixture
+def story() -> Story:
+    """A history to be made by hand, for the checkers."""
+    return Story()

@@ -48,3 +48,17 @@ def test_a_raised_miss_is_a_failure_and_the_next_message_is_not_affected(bench):
     assert type(failed.result).__name__ == "Contended"
     bench.vacate(key)
     assert bench.send("raise", key, {"value": "ran"}).get(timeout=20) == "ran"
+
+
+def test_the_record_says_so_when_the_key_is_held_by_a_lease_without_expiry(policy_bench):
+    """A02: made by hand or by old code; nothing but an operator will free it."""
+    key = policy_bench.key()
+    policy_bench.lease_client.hset(policy_bench.store._names.lease(f"job:{key}".encode()), "owner", "by hand")
+    skipped = policy_bench.send("skip", key).get(timeout=20)
+    raised = policy_bench.send("raise", key)
+
+    assert skipped["holder_ttl"] == "NO-TTL"
+    assert policy_bench.outcome(raised) == "FAILURE"
+    assert "NO-TTL" in str(raised.result)
+    assert policy_bench.ledger.starts(key) == []
+    policy_bench.vacate(key)

@@ -314,6 +314,30 @@ def test_a_failed_delivery_that_was_not_noted_runs_again(job, remember, in_worke
     assert len(job.ran) == 1
 
 
+def test_a_failed_delivery_whose_failure_is_stored_ends_silently_although_its_note_is_late(
+    job, remember, in_worker, old
+):
+    """Its process may be frozen between the two, and note it when it wakes: a second run would be in its way."""
+    remember("failed")
+    job.backend.store_result("one", ValueError("of the first"), "FAILURE")
+
+    assert (in_worker(job, **MESSAGE).state, job.ran) == ("IGNORED", [])
+    assert "of the first" in str(job.backend.get_result("one"))
+
+
+@pytest.mark.parametrize(
+    "follows", [{"errbacks": [{"task": "tell"}]}, {"chord": {"task": "body", "options": {}}, "group": "g"}]
+)
+def test_a_failed_delivery_that_somebody_has_yet_to_be_told_of_runs_again(
+    job, remember, in_worker, old, follows
+):
+    remember("failed")
+    job.backend.store_result("one", ValueError("of the first"), "FAILURE")
+    in_worker(job, **MESSAGE, **follows)
+
+    assert len(job.ran) == 1
+
+
 @pytest.mark.parametrize("how", ["retried", "replaced", "ignored", "rejected"])
 def test_what_was_published_before_its_end_is_not_published_again(job, remember, in_worker, old, how):
     remember(how)

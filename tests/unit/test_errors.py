@@ -21,6 +21,7 @@ from celery_fence.errors import (
     StaleToken,
     StoreUnavailable,
     UnfencedWrite,
+    UnstorableResult,
 )
 from celery_fence.locking.store import Facts, Holder
 
@@ -37,6 +38,7 @@ ERRORS = [
     ScopeMismatch("another key", scope="job:1", key="job:2"),
     UnfencedWrite("no token"),
     MalformedStamp("no number"),
+    UnstorableResult("too large", record="job:1"),
 ]
 named = pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 

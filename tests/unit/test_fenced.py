@@ -561,6 +561,15 @@ class TestALoss:
         assert in_worker(task(self.lose(), base=Broken, lost_policy="raise"), "k").state == "FAILURE"
         assert "on_lease_lost of task the task failed" in caplog.text
 
+    def test_comes_back_without_hiding_what_a_copy_has_stored_meanwhile(self, task, in_worker, app, sent):
+        def lost_late(self_):
+            app.backend.store_result("mine", ValueError("of the copy"), "FAILURE")
+            return self.lose()(self_)
+
+        assert in_worker(task(lost_late), "k", id="mine").state == "RETRY"
+        assert "of the copy" in str(app.AsyncResult("mine").result)
+        assert len(sent) == 1
+
     def test_to_a_copy_of_this_very_message_stores_nothing(self, task, in_worker, app, leases, occupy):
         def taken_over(self):
             holder = leases.holder("job:k")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from celery_fence.locking.native import Wakeable, start_thread
 
 
@@ -44,6 +46,7 @@ def test_a_ring_at_the_very_end_of_the_sleep_breaks_nothing():
         def __init__(self, lock):
             self.lock = lock
             self.release = lock.release
+            self.locked = lock.locked
 
         def acquire(self, *args, **kwargs):
             answer = self.lock.acquire(*args, **kwargs)
@@ -53,6 +56,32 @@ def test_a_ring_at_the_very_end_of_the_sleep_breaks_nothing():
 
     bell._bell = RungAtItsEnd(bell._bell)
     bell.wait(0)
+    bell.ring()
+    before = time.monotonic()
+    bell.wait(30)
+
+    assert time.monotonic() - before < 10
+
+
+def test_a_sleeper_that_was_thrown_out_as_it_woke_is_woken_by_the_next_ring():
+    """Another: rings - sleeper: wakes, and SystemExit is thrown into it - another: rings again."""
+    bell = Wakeable()
+
+    class ThrownOut:
+        def __init__(self, lock):
+            self.lock = lock
+            self.release = lock.release
+            self.locked = lock.locked
+
+        def acquire(self, **kwargs):
+            self.lock.acquire(**kwargs)
+            raise SystemExit
+
+    bell.ring()
+    whole, bell._bell = bell._bell, ThrownOut(bell._bell)
+    with pytest.raises(SystemExit):
+        bell.wait(0)
+    bell._bell = whole
     bell.ring()
     before = time.monotonic()
     bell.wait(30)

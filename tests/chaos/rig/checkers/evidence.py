@@ -123,6 +123,10 @@ class Evidence:
         """Whether there was no fault of any kind between the two moments."""
         return not any(fault.touches(since, until) for fault in self.faults)
 
+    def calm_since(self, moment: float) -> float:
+        """The end of the last fault before *moment*; infinite while there is one."""
+        return max((each.ended for each in self.faults if each.began <= moment), default=0.0)
+
     def steps_before(self, moment: float) -> float:
         """Seconds by which a lease may outlive its TTL because the server's clock was moved before *moment*."""
         return sum(abs(each.step) for each in self.faults if each.steps_the_server and each.began <= moment)

@@ -6,15 +6,17 @@ the key) within the TTL, the lost delay and 1 s; and hasn't been renewed for lon
 other words, each key that somebody waits for makes progress in that time, or its holder does. Waiting ends where the
 messages do: that all of them got through is I4's drain.
 
-Not asked while a fault is there or has been since the holder's last sign: a request that was cut off may still
-arrive and be granted to somebody who has gone, until its TTL is over. An owner that is told of itself is reported
-always. Can't see a key nobody asks for; what is left of those, I11 counts.
+Counted from the end of the last fault, and not asked while there is one: a request that was cut off may still arrive
+and be granted to somebody who has gone, until its TTL is over. What was told of a miss, or ended, isn't reported
+where there was a fault since. An owner that is told of itself is reported always. Can't see a key nobody asks for;
+what is left of those, I11 counts.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from rig.checkers.evidence import Asked, Evidence
 from rig.checkers.violation import Violation
@@ -25,7 +27,7 @@ REFUSALS = frozenset({"held", "ended", "delivery_ended"})
 def check(evidence: Evidence) -> Iterator[Violation]:
     """Each miss because of a holder that isn't there, and each lease that outlived its run."""
     for miss in evidence.asked:
-        if miss.answer == "held" and miss.question == "acquire" and miss.holder:
+        if miss.answer == "held" and miss.holder:
             why = _why_wrong(evidence, miss)
             if why:
                 yield _violation(miss, why)
@@ -51,12 +53,19 @@ def _told_no(asked: Sequence[Asked], moment: float) -> bool:
 
 
 def _silent(evidence: Evidence, asked: Sequence[Asked], miss: Asked) -> str:
-    sign = max(each.answered if each.answered <= miss.at else each.at for each in asked)
+    sign = max(_sign(each, miss) for each in asked)
     ttl = max(each.ttl for each in asked)
-    silence = miss.at - sign
-    if silence > evidence.patience(miss.answered, ttl) and evidence.quiet(sign, miss.answered):
-        return f"{miss.holder}, which had given no sign for {silence:.3f} s"
+    silence = miss.at - max(sign, evidence.calm_since(miss.answered))
+    if silence > evidence.patience(miss.answered, ttl):
+        return f"{miss.holder}, which had given no sign for {miss.at - sign:.3f} s"
     return ""
+
+
+def _sign(asked: Asked, miss: Asked) -> float:
+    """When the server last heard of the holder by this question, at the latest, as far as it concerns *miss*."""
+    if asked.answered == inf:
+        return asked.at  # whoever asked was killed before the answer came
+    return min(asked.answered, miss.at)
 
 
 def _outlived(evidence: Evidence) -> Iterator[Violation]:
@@ -65,8 +74,11 @@ def _outlived(evidence: Evidence) -> Iterator[Violation]:
         asked = evidence.by_owner.get(owners.get(end["run"], ("", "")), ())
         for each in asked:
             late = each.at - end.at
-            kept = each.question == "renew" and each.keeps
-            if kept and late > evidence.patience(each.at, each.ttl) and evidence.quiet(end.at, each.answered):
+            if (
+                each.keeps
+                and late > evidence.patience(each.at, each.ttl)
+                and evidence.quiet(end.at, each.answered)
+            ):
                 text = f"the lease of {each.owner} on {each.key!r} was renewed {late:.3f} s after its body had ended"
                 yield Violation("I6", text, each.answered, {"end": end, "renewed": each})
                 break

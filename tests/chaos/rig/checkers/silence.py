@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Violation]:
         if lost.get("reason") != "expired" or not kept:
             continue
         until = max(each.trusted_until for each in kept)
-        since = _since(asked, kept, renewals[kept[0].pid], until)
+        since = _since(kept, renewals[kept[0].pid], until)
         if until - since >= LEAST and _awake(signs[kept[0].pid], since, until):
             text = (
                 f"{lost['owner']} lost {lost['key']!r}: nobody asked for its renewal in the last {until - since:.3f} s"
@@ -51,15 +51,12 @@ def check(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("I6", text, lost.at, {"lost": dict(lost.facts), "since": since, "until": until})
 
 
-def _since(asked: Sequence[Asked], kept: Sequence[Asked], renewals: Sequence[Asked], until: float) -> float:
+def _since(kept: Sequence[Asked], renewals: Sequence[Asked], until: float) -> float:
     """Since when a renewal has been overdue, without one of the process being under way."""
     last = max(kept, key=lambda each: each.at)
     overdue = last.at + last.ttl * RENEWAL
-    tried = [each for each in asked if each.question == "renew" and last.at < each.at < until]
-    under_way = [each for each in renewals if each.at < until and each.answered > overdue]
-    for each in (*tried, *under_way):
-        overdue = max(overdue, each.answered + AGAIN)
-    return overdue
+    under_way = (each.answered + AGAIN for each in renewals if each.at < until and each.answered > overdue)
+    return max(overdue, max(under_way, default=overdue))
 
 
 def _awake(signs: Sequence[float], since: float, until: float) -> bool:

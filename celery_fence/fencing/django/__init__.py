@@ -1,0 +1,15 @@
+"""
+Fencing with Django's ORM.
+
+The scope gate takes Django's connection as it is; inside a fenced task:
+
+```python
+with transaction.atomic():
+    pass_gate(connection, f"order:{order_id}")
+    Order.objects.filter(pk=order_id).update(state="shipped")
+```
+
+`operations` has what makes its table, and the fence trigger, in a migration; `models` has an
+abstract model with the columns that the trigger wants. Both are imported by that name:
+`models` can't be before Django's apps are loaded.
+"""

@@ -1,0 +1,155 @@
+"""
+What is done to an object before it is flushed: whose write it is, and its stamp.
+
+The stamp is set as any attribute, so the unit of work puts it into its UPDATE, in
+joined-table inheritance also where only a subclass's table has changed. The condition
+is added to the statement itself (`rows`). Nothing here asks the database, but for
+what SQLAlchemy would load for the flush anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from sqlalchemy import Table, inspect
+from sqlalchemy.orm import InstanceState, Mapper, Session
+from sqlalchemy.orm.attributes import flag_modified
+
+from celery_fence.errors import LockKeyError, UnfencedWrite
+from celery_fence.fencing.sqlalchemy.condition import Mark
+from celery_fence.fencing.sqlalchemy.guard import Guard, Identity, guard_of
+from celery_fence.fencing.sqlalchemy.rule import OWNER, TOKEN, Rule, rule_of
+from celery_fence.fencing.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An object on its way into the database."""
+
+    mapper: Mapper[Any]
+    target: Any
+    state: InstanceState[Any]
+    table: Table
+    rule: Rule
+    guard: Guard
+
+    @classmethod
+    def of(cls, mapper: Mapper[Any], target: Any) -> Self:
+        """The row of *target*, which is in a session."""
+        state = inspect(target)
+        table: Any = mapper.attrs[TOKEN].columns[0].table
+        session = state.session
+        guard = guard_of(session) if isinstance(session, Session) else Guard()
+        return cls(mapper, target, state, table, rule_of(table) or Rule(), guard)
+
+    def changes(self, name: str) -> bool:
+        """Whether the attribute *name* may have been set; False is sure."""
+        return name in self.state.committed_state
+
+    def old(self, name: str) -> Any:
+        """The value that the attribute *name* has in the database, as far as is known."""
+        if self.changes(name):
+            history = self.state.attrs[name].load_history()
+            if history.deleted:
+                return history.deleted[0]
+        return getattr(self.target, name)
+
+    def identities(self) -> set[Identity]:
+        """The row by its primary key, as it was and as it will be."""
+        names = [self.mapper.get_property_by_column(column).key for column in self.table.primary_key.columns]
+        now = (self.table, tuple(getattr(self.target, name) for name in names))
+        if not any(map(self.changes, names)):
+            return {now}
+        return {now, (self.table, tuple(map(self.old, names)))}
+
+    def key(self) -> str:
+        """
+        The key that the row belongs to.
+
+        Raises:
+            UnfencedWrite: the change would move it to another key.
+
+        """
+        key = self.new_key()
+        if not any(map(self.changes, self.rule.columns)):
+            return key
+        was = self.rule.key_of({name: self.old(name) for name in self.rule.columns})
+        if was != key:
+            raise UnfencedWrite(
+                f"A row of {self.table} would move from {was!r} to {key!r}: tokens of two keys can't be compared. "
+                "Delete it under the lease of the one and insert it under that of the other."
+            )
+        return key
+
+    def new_key(self) -> str:
+        """The key that the row will belong to. `LockKeyError` where it isn't known before the row is inserted."""
+        return self.rule.key_of({name: getattr(self.target, name) for name in self.rule.columns})
+
+    def has_changes(self) -> bool:
+        """Whether any of its columns would be written."""
+        names = [name for name in self.state.committed_state if name in self.mapper.column_attrs]
+        return any(self.state.attrs[name].history.has_changes() for name in names)
+
+    def stamp(self, writer: Writer) -> None:
+        """Give the row its writer's token and owner, written even where they are what they were."""
+        for name, value in ((TOKEN, writer.token), (OWNER, writer.owner)):
+            setattr(self.target, name, value)
+            flag_modified(self.target, name)
+
+
+def before_insert(mapper: Mapper[Any], _connection: Any, target: Any) -> None:
+    """Stamp a new row whose key is leased here, so that an older holder of the key can't change it later."""
+    row = Row.of(mapper, target)
+    try:
+        scope = row.new_key()
+    except LockKeyError:
+        scope = ""  # its key comes from the database
+    writer = next((each for each in row.guard.writers(row.rule) if each.compares and each.key == scope), None)
+    if writer is not None and row.guard.checked(writer, scope, f"INSERT {row.table}") is not None:
+        setattr(target, TOKEN, writer.token)
+        setattr(target, OWNER, writer.owner)
+    elif getattr(target, TOKEN, None):
+        setattr(target, TOKEN, 0)  # made from another row: its token says nothing about this one
+        setattr(target, OWNER, None)
+
+
+def after_insert(mapper: Mapper[Any], _connection: Any, target: Any) -> None:
+    """Nobody else sees the row before the transaction is over: what follows in it needs no lease."""
+    row = Row.of(mapper, target)
+    session = row.state.session
+    savepoint = session.get_nested_transaction() if isinstance(session, Session) else None
+    row.guard.born.update(dict.fromkeys(row.identities(), savepoint))
+
+
+def before_update(mapper: Mapper[Any], _connection: Any, target: Any) -> None:
+    """Find out whose write this is, and stamp the row."""
+    row = Row.of(mapper, target)
+    if not row.has_changes():
+        return
+    loaded = target.__dict__.get(TOKEN)
+    writer = _mark(row, "UPDATE", loaded)
+    if writer is not None and (writer.enforces or (loaded or 0) <= (writer.token or 0)):
+        row.stamp(writer)
+
+
+def before_delete(mapper: Mapper[Any], _connection: Any, target: Any) -> None:
+    """Find out whose write this is."""
+    row = Row.of(mapper, target)
+    _mark(row, "DELETE", target.__dict__.get(TOKEN))
+
+
+def _mark(row: Row, verb: str, loaded: int | None) -> Writer | None:
+    """Note on whose behalf the row is written; None where the write isn't compared."""
+    identities = row.identities()
+    births = [row.guard.born[each] for each in identities if each in row.guard.born]
+    if births:
+        row.guard.born.update(dict.fromkeys(identities, births[0]))
+        return None
+    scope = row.key()
+    writer = row.guard.flushed_by.get((row.table, scope))
+    if writer is None:
+        writer = row.guard.writer_for(row.rule, scope, f"{verb} {row.table}")
+        row.guard.flushed_by[row.table, scope] = writer
+    row.guard.marks.update(dict.fromkeys(identities, Mark(writer, scope, loaded)))
+    return writer
