@@ -110,7 +110,11 @@ class StaleToken(FenceError):
 
 
 class AlreadyDone(FenceError):
-    """A step that may be done once was done and committed by this very run; nothing was done again."""
+    """
+    Work that may be done once was done and committed before; nothing was done again.
+
+    Where it has a record, *result* is what it returned then, if *has_result*.
+    """
 
     def __init__(
         self,
@@ -118,10 +122,33 @@ class AlreadyDone(FenceError):
         *,
         scope: str | None = None,
         token: int | None = None,
+        record: str | None = None,
+        has_result: bool = False,
+        result: Any = None,
     ) -> None:
         super().__init__(message)
         self.scope = scope
         self.token = token
+        self.record = record
+        self.has_result = has_result
+        self.result = result
+
+
+class ClaimMismatch(FenceError):
+    """Unfinished work was claimed under another lock key; tokens of two keys can't be compared, so nothing was done."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        record: str | None = None,
+        key: str | None = None,
+        claimed_under: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.record = record
+        self.key = key
+        self.claimed_under = claimed_under
 
 
 class ScopeMismatch(FenceError):

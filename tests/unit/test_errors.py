@@ -10,6 +10,8 @@ from celery import Celery
 
 from celery_fence import errors
 from celery_fence.errors import (
+    AlreadyDone,
+    ClaimMismatch,
     ConfigError,
     Contended,
     DeadLettered,
@@ -35,6 +37,8 @@ ERRORS = [
     DeadLettered("given up", key="job:1", reason="max_wait", queue="dead"),
     LeaseLost("lost", key="job:1", token=7, reason="taken"),
     StaleToken("stale", scope="job:1", token=6, seen=7),
+    AlreadyDone("done", scope="job:1", token=7, record="payment:1", has_result=True, result=[1]),
+    ClaimMismatch("another lock key", record="payment:1", key="job:1", claimed_under="job:2"),
     ScopeMismatch("another key", scope="job:1", key="job:2"),
     UnfencedWrite("no token"),
     MalformedStamp("no number"),

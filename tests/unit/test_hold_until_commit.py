@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import StaticPool
 
 from celery_fence import ConfigError, Contended, current_lease, hold
+from celery_fence.fencing.sqlalchemy.transactions import WAITING
 from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.task import hold as module
 
@@ -139,6 +140,7 @@ def test_several_keys_of_one_transaction_are_released_together(app, leases, sess
             write(session)
     assert leases.holder("a")
     assert leases.holder("b")
+    assert len(session.info[WAITING]) == 2, "each waits once"
 
     session.commit()
     assert leases.holder("a") is None

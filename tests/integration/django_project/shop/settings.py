@@ -1,8 +1,19 @@
+import json
 import os
 
+import pymysql
+
+pymysql.install_as_MySQLdb()
+
 SECRET_KEY = "for tests only"
-INSTALLED_APPS = ["orders"]
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["SHOP_DATABASE"]}}
+INSTALLED_APPS = ["orders", "payouts"]
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": os.environ["SHOP_DATABASE"],
+        **json.loads(os.environ.get("SHOP_SERVER", "{}")),
+    }
+}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 
