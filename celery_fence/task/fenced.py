@@ -234,7 +234,7 @@ class FencedTask(OnCommit, Task):
         except BaseException as error:
             refusal = run.refusal_in(error)
             if refusal is not None:
-                run.release()  # what becomes of the message is decided next, so nothing is remembered yet
+                run.release(outcomes.ending_of_refusal(run, refusal))
                 raise self._after_refusal(run, refusal) from error
             run.end(endings.ending_of_error(error))
             if run.succeeded_by_copy and isinstance(error, Exception):

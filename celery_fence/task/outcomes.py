@@ -16,7 +16,7 @@ from celery.exceptions import Ignore, Reject
 from celery_fence.errors import Contended, StoreUnavailable
 from celery_fence.locking import events, policies
 from celery_fence.locking.policies import Fail, GiveUp, Miss, SendLater, SendToBack, SkipRun, decide
-from celery_fence.locking.store import DeliveryEnded, Gone, Holder
+from celery_fence.locking.store import DeliveryEnded, Ending, Gone, Holder
 from celery_fence.task.dead_letters import dead_letter
 from celery_fence.task.endings import Finished, ending_of_decision
 from celery_fence.task.install import runtime
@@ -98,23 +98,35 @@ def outage(run: Run, error: StoreUnavailable) -> Exception:
     return _act(run, policy, _asked(run, run.key, None, count), count, error)
 
 
+def ending_of_refusal(run: Run, refusal: Exception) -> Ending | None:
+    """
+    What the release is to remember of a run that the fence has stopped with *refusal*.
+
+    A loss that ends the message for good; None where it comes back, or a policy has yet to decide.
+    """
+    return Ending("failed") if not isinstance(refusal, Contended) and _loss_is_final(run) else None
+
+
 def lost(run: Run, error: Exception) -> Exception:
     """What becomes of *run*'s message after its lease was lost and its body stopped with *error*."""
     if run.succeeded_by_copy:
         return superseded(run)
-    if run.options.lost_policy != "retry" or run.task.request.is_eager:
-        run.ended = "failed"
-        return error
-    if run.notes.losses >= LOST_RETRIES:
-        logger.error(
-            "Task %s[%s] lost its lease %d times; it fails now", run.task.name, run.task_id, LOST_RETRIES
-        )
+    if _loss_is_final(run):
+        if run.options.lost_policy == "retry" and not run.task.request.is_eager:
+            logger.error(
+                "Task %s[%s] lost its lease %d times; it fails now", run.task.name, run.task_id, LOST_RETRIES
+            )
         run.ended = "failed"
         return error
     run.mute = has_outcome(run)  # a copy may have ended it meanwhile: RETRY would stand over that
     delay = min(2.0**run.notes.losses, _longest_delay(run) or HOUR)
     notes = run.notes.cleared().lost_again()
     return retry(run, error, delay, notes)
+
+
+def _loss_is_final(run: Run) -> bool:
+    again = run.options.lost_policy == "retry" and not run.task.request.is_eager
+    return not again or run.notes.losses >= LOST_RETRIES
 
 
 def superseded(run: Run) -> Exception:

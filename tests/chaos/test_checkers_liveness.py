@@ -203,6 +203,17 @@ def test_a_silence_that_is_too_short_to_tell_is_none(story):
     assert story.violations() == []
 
 
+def test_an_answer_that_came_after_the_loss_has_kept_nothing(story):
+    story.grant("a", 1, at=1.0, pid=7)
+    story.renew("a", 1.3, answer="error", took=0.3, pid=7)
+    story.renew("a", 1.65, answer="reinstated", took=0.3, pid=7)
+    story.lost("a", at=1.0 + TRUST)
+    for number in range(80):
+        story.note("awake", 1.05 + 0.02 * number, pid=7)
+
+    assert story.violations() == []
+
+
 def test_a_lease_that_was_held_for_too_long_was_given_up_on_purpose(story):
     story.grant("a", 1, at=1.0)
     for number in range(20):

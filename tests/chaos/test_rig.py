@@ -153,7 +153,7 @@ def test_without_a_killed_worker_the_broker_has_lost_nothing(tmp_path, history):
 def lease():
     store = MemoryStore("rig")
     locker = Locker(store, store, lambda event: None)
-    taken = locker.acquire(Claim("a", "me", 0.6), source="test", terms=Terms(), into=lambda lease: None)
+    taken = locker.acquire(Claim("a", "me", 6.0), source="test", terms=Terms(), into=lambda lease: None)
     yield taken
     locker.release(taken)
 

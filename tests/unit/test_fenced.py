@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from collections import Counter
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -29,7 +30,7 @@ from celery_fence import (
 )
 from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.lease import NullLease
-from celery_fence.locking.store import Claim
+from celery_fence.locking.store import Claim, Granted
 from celery_fence.stores.memory import MemoryStore
 from celery_fence.task.notes import Notes, Route
 
@@ -569,6 +570,32 @@ class TestALoss:
         assert in_worker(task(lost_late), "k", id="mine").state == "RETRY"
         assert "of the copy" in str(app.AsyncResult("mine").result)
         assert len(sent) == 1
+
+    @pytest.mark.parametrize(
+        ("options", "losses"), [({"lost_policy": "raise"}, 0), ({"lost_policy": "retry"}, 5)]
+    )
+    def test_that_is_final_is_remembered_before_a_copy_can_take_the_key(
+        self, task, in_worker, leases, options, losses
+    ):
+        """A copy that comes between the release and the failure's note would run the body again."""
+        copies = []
+
+        @signals.lease_released.connect
+        def ask(key, lease, **_):
+            copies.append(leases.acquire(replace(lease.claim, owner="the copy")))
+
+        headers = {"fence": {"delivery": "d", "losses": losses}}
+        outcome = in_worker(task(self.lose(), **options), "k", headers=headers)
+
+        assert outcome.state == "FAILURE"
+        assert [copy.ending.how for copy in copies] == ["failed"]
+
+    def test_that_comes_back_is_no_end(self, task, in_worker, leases):
+        outcome = in_worker(task(self.lose()), "k", id="mine", headers={"fence": {"delivery": "d"}})
+        again = Claim("job:k", "again", 9.0, delivery="the task|mine|0|0.d")
+
+        assert outcome.state == "RETRY"
+        assert isinstance(leases.acquire(again), Granted)
 
     def test_to_a_copy_of_this_very_message_stores_nothing(self, task, in_worker, app, leases, occupy):
         def taken_over(self):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import sys
 import tempfile
@@ -63,6 +64,8 @@ def _round(options: argparse.Namespace) -> int:
     stopped = Stopped()
     report = play(plan, directory, stop=stopped)
     print(report, flush=True)
+    if not report.violations and options.directory is None:
+        shutil.rmtree(directory, ignore_errors=True)
     return int(bool(report.violations))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -28,8 +29,9 @@ CONTROLLED = {"flag": 15}
 LENGTHENED = 5
 """Where something is broken on purpose, it is to show soon: more bodies go on after a loss, and more are long."""
 
+HARMFUL = 0.08
 HOOKS = ("heartbeat", "gil", "fork", "fork and exit")
-"""F13: what a body may do to its own process; see `rig.hooks`."""
+"""F13: what so many bodies do to their own process, and the first ones anyway; see `rig.hooks`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,10 @@ def messages(plan: Plan) -> Iterator[Message]:
     names, weights = list(TASKS), list((TASKS | (CONTROLLED if plan.control else {})).values())
     # Some keys are asked for more than others, as in life.
     heat = [1.0 / (1 + number / 8) for number in range(len(plan.keys))]
-    while True:
+    for number in itertools.count():
         key = dice.choices(plan.keys, heat)[0]
         name = dice.choices(names, weights)[0]
-        yield Message(name, key, _copies(plan, dice), _body(plan, dice, name))
+        yield Message(name, key, _copies(plan, dice), _body(plan, dice, name, number))
 
 
 def _copies(plan: Plan, dice: Random) -> int:
@@ -59,7 +61,7 @@ def _copies(plan: Plan, dice: Random) -> int:
     return 1 + (roll < 0.15) + (roll < 0.03) if "F11" in plan.faults else 1
 
 
-def _body(plan: Plan, dice: Random, name: str) -> dict[str, Any]:
+def _body(plan: Plan, dice: Random, name: str, number: int) -> dict[str, Any]:
     """Steps: seconds of work, then a check of the lease, seconds until the write, and the write."""
     seconds, steps = _length(plan, dice), dice.randint(1, 3)
     body: dict[str, Any] = {
@@ -71,8 +73,8 @@ def _body(plan: Plan, dice: Random, name: str) -> dict[str, Any]:
             for _ in range(steps)
         ]
     }
-    if "F13" in plan.faults and dice.random() < 0.08:
-        body["hook"] = dice.choice(HOOKS)
+    if "F13" in plan.faults and (number < len(HOOKS) or dice.random() < HARMFUL):
+        body["hook"] = HOOKS[number % len(HOOKS)]
         body["gil"] = round(dice.uniform(1.05, 1.8) * plan.ttl, 3)
     roll = dice.random()
     if roll < 0.03:

@@ -38,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[Violation]:
     signs = _signs(evidence)
     for lost in evidence.of("lost"):
         asked = evidence.by_owner.get((lost["key"], lost["owner"]), ())
-        kept = [each for each in asked if each.keeps]
+        kept = [each for each in asked if each.keeps and each.answered <= lost.at]
         if lost.get("reason") != "expired" or not kept:
             continue
         until = max(each.trusted_until for each in kept)
