@@ -29,4 +29,6 @@ Three rules hold in every guard:
 `writer` says who writes and what becomes of a refusal. The guards are places of their
 own: rows, gates and triggers of a database (`sqlalchemy`, `gate`, `trigger`), event
 streams (`streams`), the receiving end of messages and HTTP calls (`token_gate`, `http`).
+`idempotency` goes one step further: a record, written with the effect, of what was done
+once and isn't to be done again by a newer run, either.
 """

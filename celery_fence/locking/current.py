@@ -19,12 +19,17 @@ from celery_fence.locking.lease import Lease, NullLease
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One entered lease; *task* is the task it was entered for, or None for a bare `hold`; *mode* is for its guards."""
+    """
+    One entered lease; *task* is the task it was entered for, or None for a bare `hold`; *mode* is for its guards.
+
+    *record* is the idempotency key of the work that is done under it, empty where it has none.
+    """
 
     lease: Lease | NullLease
     task: Any
     run: Any = None
     mode: Literal["enforce", "shadow", "off"] = "enforce"
+    record: str = ""
 
 
 _frames: ContextVar[tuple[Frame, ...]] = ContextVar("celery_fence_frames", default=())
@@ -44,6 +49,14 @@ def current_lease() -> Lease | NullLease | None:
 def lease_of(task: Any) -> Lease | NullLease | None:
     """The innermost lease that was entered for *task*, or None."""
     return next((frame.lease for frame in reversed(_frames.get()) if frame.task is task), None)
+
+
+def record_of(task: Any = None) -> str | None:
+    """The idempotency key of *task*'s innermost run here, or of whichever task runs here; None where it has none."""
+    for frame in reversed(_frames.get()):
+        if frame.task is not None and task in (None, frame.task):
+            return frame.record or None
+    return None
 
 
 def held_here(key: str, place: object) -> Lease | None:

@@ -87,6 +87,8 @@ def test_two_beats_have_the_same_slots_whatever_their_phase(start, every, first,
         ({"minute": "30", "hour": "2"}, "2026-11-29T01:30:00", "20261129T013000Z"),
         ({"minute": "30", "hour": "2"}, "2026-11-29T01:29:59", "20261128T013000Z"),
         ({"minute": "30", "hour": "2"}, "2026-11-29T23:59:59", "20261129T013000Z"),
+        ({"minute": "30", "hour": "2"}, "2026-10-25T01:29:59", "20261025T003000Z"),
+        ({"minute": "30", "hour": "2"}, "2026-10-25T01:30:00", "20261025T013000Z"),
         ({"minute": "*/15"}, "2026-11-29T12:14:59.9", "20261129T120000Z"),
         ({"minute": "0", "hour": "0", "day_of_month": "29"}, "2026-03-01T00:00:00", "20260128T230000Z"),
         ({"minute": "0", "hour": "9", "day_of_week": "mon"}, "2026-11-29T12:00:00", "20261123T080000Z"),
@@ -242,6 +244,14 @@ def test_a_parameter_of_that_name_goes_before():
             rule("booking:<slot>", book, slots=slots).render(("9 am",), {}, slot="20261129T120000Z")
             == "booking:9%20am"
         )
+
+
+def test_a_parameter_of_that_name_which_is_none_is_not_taken_for_a_missing_stamp():
+    def book(slot):
+        """A function whose own slot is meant."""
+
+    with pytest.raises(LockKeyError, match=r"<slot> is None; write <slot\?>"):
+        rule("booking:<slot>", book).render((None,), {}, slot="20261129T120000Z")
 
 
 @pytest.mark.parametrize("headers", [None, {}, {HEADER: 7}, {HEADER: ""}, "text"])

@@ -9,7 +9,8 @@ with transaction.atomic():
     Order.objects.filter(pk=order_id).update(state="shipped")
 ```
 
-`operations` has what makes its table, and the fence trigger, in a migration; `models` has an
+So do the records of finished work (`celery_fence.fencing.idempotency`). `operations` has what
+makes the tables of both, and the fence trigger, in a migration; `models` has an
 abstract model with the columns that the trigger wants. Both are imported by that name:
 `models` can't be before Django's apps are loaded.
 """

@@ -4,6 +4,7 @@ Operations for Django's migrations.
 ```python
 operations = [
     CreateFenceGates(),
+    CreateFenceRecords(),
     AddFencingColumns("Payout"),
     CreateFenceTrigger("Payout", mode="shadow"),
 ]
@@ -17,19 +18,24 @@ and the new one has no triggers: put `CreateFenceTrigger` behind the operation t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.db.migrations.operations.base import Operation
 
 from celery_fence.fencing.django.models import owner_field, token_field
-from celery_fence.fencing.gate import gate_ddl
-from celery_fence.fencing.gate.mark import TABLE
+from celery_fence.fencing.gate import gate_ddl, mark
+from celery_fence.fencing.idempotency import record, record_ddl
 from celery_fence.fencing.trigger import FenceTrigger
 from celery_fence.fencing.trigger.definition import TriggerMode, Verdict
 
 
-class CreateFenceGates(Operation):
-    """Make the table of the scope gates, where it isn't there."""
+class CreateTable(Operation):
+    """Make a table of celery-fence's own, where it isn't there; undone, it goes with all that is in it."""
+
+    table: str
+    ddl: Callable[[str], str]
+    of: str
 
     def state_forwards(self, app_label: str, state: Any) -> None:
         """No model has it."""
@@ -37,16 +43,32 @@ class CreateFenceGates(Operation):
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Make it."""
         if _allowed(schema_editor, app_label):
-            schema_editor.execute(gate_ddl(schema_editor.connection.vendor), params=None)
+            schema_editor.execute(type(self).ddl(schema_editor.connection.vendor), params=None)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        """Drop it, with the marks."""
+        """Drop it."""
         if _allowed(schema_editor, app_label):
-            schema_editor.execute(f"DROP TABLE IF EXISTS {TABLE}", params=None)
+            schema_editor.execute(f"DROP TABLE IF EXISTS {self.table}", params=None)
 
     def describe(self) -> str:
         """What ``migrate`` says."""
-        return "Create the table of the scope gates"
+        return f"Create the table of the {self.of}"
+
+
+class CreateFenceGates(CreateTable):
+    """Make the table of the scope gates."""
+
+    table = mark.TABLE
+    ddl = staticmethod(gate_ddl)
+    of = "scope gates"
+
+
+class CreateFenceRecords(CreateTable):
+    """Make the table of the idempotency records."""
+
+    table = record.TABLE
+    ddl = staticmethod(record_ddl)
+    of = "idempotency records"
 
 
 class OnModel(Operation):

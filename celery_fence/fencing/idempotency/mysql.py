@@ -31,8 +31,7 @@ CREATE TABLE IF NOT EXISTS fence_records (
 
 MADE, TAKEN, LEFT = range(1, 4)
 
-FREE: Final = """done_at IS NULL AND lock_key = :lock_key AND (
-            token < :token OR (token = :token AND owner = :owner))"""
+FREE: Final = "done_at IS NULL AND lock_key = :lock_key AND token < :token"
 
 # The assignments run from left to right: the token is set last, and all compare with the old one.
 CLAIM: Final = f"""

@@ -35,9 +35,7 @@ ON CONFLICT (record_key, step) DO UPDATE SET
     token = excluded.token,
     owner = excluded.owner,
     claimed_at = excluded.claimed_at
-WHERE record.done_at IS NULL AND record.lock_key = excluded.lock_key AND (
-    record.token < excluded.token OR (record.token = excluded.token AND record.owner = excluded.owner)
-)
+WHERE record.done_at IS NULL AND record.lock_key = excluded.lock_key AND record.token < excluded.token
 RETURNING 1"""  # noqa: S608 - constants
 
 FOUND: Final = READ

@@ -59,11 +59,13 @@ class Encoding:
         head, _, body = kept.partition("\n")
         content_type, _, encoding = head.partition(";")
         accept = {serialization.registry.name_to_type.get(each, each) for each in self.accept}
+        if content_type not in accept:
+            raise ValueError(f"it is {content_type or 'nothing'}, which the app doesn't accept as a result")
         try:
             payload = base64.b64decode(body) if encoding == BINARY else body
             return serialization.loads(payload, content_type, encoding, accept=accept)
         except (KombuError, ValueError, LookupError) as error:
-            raise ValueError(f"it is {content_type or 'nothing'}, and can't be read: {error}") from error
+            raise ValueError(f"it is {content_type}, and can't be read: {error}") from error
 
 
 def _unstorable(key: str, why: str) -> UnstorableResult:

@@ -35,9 +35,7 @@ ON CONFLICT (record_key, step) DO UPDATE SET
     token = excluded.token,
     owner = excluded.owner,
     claimed_at = excluded.claimed_at
-WHERE done_at IS NULL AND lock_key = excluded.lock_key AND (
-    token < excluded.token OR (token = excluded.token AND owner = excluded.owner)
-)"""  # noqa: S608 - constants
+WHERE done_at IS NULL AND lock_key = excluded.lock_key AND token < excluded.token"""  # noqa: S608 - constants
 
 FOUND: Final = READ
 COMPLETE: Final = completing(NOW)

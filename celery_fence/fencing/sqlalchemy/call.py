@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
-from sqlalchemy import ColumnElement, Connection, CursorResult, Delete, Table, Update
+from sqlalchemy import ColumnElement, Connection, CursorResult, Delete, Select, Table, Update
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.elements import BinaryExpression, BindParameter, BooleanClauseList
 
 from celery_fence.errors import UnfencedWrite
+from celery_fence.fencing.sqlalchemy.autocommit import autocommits
 from celery_fence.fencing.sqlalchemy.guard import Guard, guard_on
 from celery_fence.fencing.writer import Writer
 
 CHECK: Final = "celery_fence.check"
 """Under this name a statement's execution options keep what is to be checked once it is executed."""
+
+TRANSLATED: Final = "schema_translate_map"
+"""SQLAlchemy's own option: which schema a statement's tables are taken from."""
 
 FENCED: Final = "celery_fence.fenced"
 """Under this name the execution options of a fenced Core statement keep its writer."""
@@ -46,13 +50,27 @@ class Call:
     statement: Any
     table: Any
     rows: Sequence[Mapping[str, Any]]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What every other statement about the same rows has to be executed with, too."""
 
     @classmethod
-    def of(cls, connection: Connection, statement: UpdateBase, multiparams: Any, params: Any) -> Self:
+    def of(
+        cls,
+        connection: Connection,
+        statement: UpdateBase,
+        multiparams: Any,
+        params: Any,
+        options: Mapping[str, Any],
+    ) -> Self:
         """The call that an event of SQLAlchemy's tells of."""
         rows = list(multiparams) or ([params] if params else [])
         table: Any = statement.table
-        return cls(connection, statement, _plain(table), rows)
+        kept = {TRANSLATED: options[TRANSLATED]} if options.get(TRANSLATED) else {}
+        return cls(connection, statement, _plain(table), rows, kept)
+
+    def ask(self, asked: Select[Any], row: Mapping[str, Any] | None = None) -> CursorResult[Any]:
+        """What *asked*, with the parameters of *row*, answers about the tables that the call is for."""
+        return self.connection.execute(asked, dict(row or {}), execution_options=self.options)
 
     @property
     def guard(self) -> Guard:
@@ -73,9 +91,7 @@ class Call:
 
     def check_transaction(self) -> None:
         """Raise `UnfencedWrite` in autocommit mode: what was written before the refusal couldn't be taken back."""
-        level = self.connection.get_execution_options().get("isolation_level")
-        level = level or getattr(self.connection.dialect, "_on_connect_isolation_level", None)
-        if level == "AUTOCOMMIT":
+        if autocommits(self.connection):
             raise UnfencedWrite(
                 f"A guard can't fence {self.what} on a connection in autocommit mode: nothing was written. Give it "
                 "another isolation_level, and commit."
@@ -110,6 +126,17 @@ class Call:
             and all(given.get(column) == name for column, name in names.items())
             and all(name in row for row in self.rows for name in given.values())
         )
+
+
+def given(statement: Any) -> dict[Any, Any]:
+    """What stands in an INSERT or UPDATE itself: the columns, or their names, with their values."""
+    # SQLAlchemy 2.0 keeps ordered_values() apart.
+    return {**(getattr(statement, "_values", None) or {}), **dict(getattr(statement, "_ordered_values", None) or ())}
+
+
+def is_ordered(statement: Any) -> bool:
+    """Whether it was made with ordered_values(), which takes no values besides; 2.0 and 2.1 keep that differently."""
+    return any(getattr(statement, name, None) for name in ("_maintain_values_ordering", "_ordered_values"))
 
 
 def _equalities(criteria: Iterable[Any]) -> Iterator[tuple[Any, str]]:

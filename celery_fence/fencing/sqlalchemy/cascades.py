@@ -10,16 +10,18 @@ is told not to (``passive_deletes``); then nothing is left, and the DELETE goes 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import ColumnElement, ForeignKeyConstraint, FromClause, Table, and_, not_, or_, select
 
-from celery_fence.errors import UnfencedWrite
 from celery_fence.fencing.sqlalchemy.call import Call
+from celery_fence.fencing.sqlalchemy.refusing import refuse_unfenced
 from celery_fence.fencing.sqlalchemy.rule import Rule, rule_of, whole_of
 
 REACHING: Final = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
 """What a foreign key says where the database is to change the rows that have it."""
+
+Path: TypeAlias = tuple[ForeignKeyConstraint, ...]
 
 
 def check_cascades(call: Call) -> None:
@@ -30,44 +32,47 @@ def check_cascades(call: Call) -> None:
         UnfencedWrite: there are such rows, and their mode is ``enforce``.
 
     """
-    for key in _reaching(call.table):
+    for path in _reaching(call.table):
+        key = path[-1]
         rule = rule_of(key.table) or rule_of(whole_of(key.table)) or Rule()
-        mode = call.guard.mode_of(rule)
-        if mode == "off" or not _is_any_left(call, key):
+        if call.guard.mode_of(rule) == "off" or not _is_any_left(call, path):
             continue
-        what = f"{call.what}, whereupon the database changes {key.table},"
-        if mode == "enforce":
-            raise UnfencedWrite(
-                f"A guard can't fence {what} by ON DELETE {key.ondelete}: nothing was written. Delete or change those "
-                "rows first, or let the session do it (without passive_deletes)."
-            )
-        call.guard.let_pass(rule, str(key.table), what)
+        what = f"{call.what}, whereupon the database changes {key.table} by ON DELETE {key.ondelete}"
+        instead = "Delete or change those rows first, or let the session do it (without passive_deletes)."
+        refuse_unfenced(call.guard, key.table, what, instead)
 
 
-def _reaching(table: Any) -> Iterator[ForeignKeyConstraint]:
-    """The foreign keys of fenced tables by which the database goes on from a row of *table*."""
+def _reaching(table: Any, path: Path = ()) -> Iterator[Path]:
+    """The foreign keys, one after the other, by which the database goes on from a row of *table* to fenced rows."""
     for other in table.metadata.tables.values() if isinstance(table, Table) else ():
-        if rule_of(other) is None and whole_of(other) is None:
-            continue
         for key in other.foreign_key_constraints:
-            if key.referred_table is table and (key.ondelete or "").upper() in REACHING:
-                yield key
+            does = (key.ondelete or "").upper()
+            if key.referred_table is not table or does not in REACHING or key in path:
+                continue
+            if rule_of(other) is not None or whole_of(other) is not None:
+                yield (*path, key)
+            if does == "CASCADE":
+                yield from _reaching(other, (*path, key))
 
 
-def _is_any_left(call: Call, key: ForeignKeyConstraint) -> bool:
-    """Whether rows with the foreign *key* point at rows that *call* deletes, and aren't deleted by it."""
-    if whole_of(key.table) is call.table:
+def _is_any_left(call: Call, path: Path) -> bool:
+    """Whether rows at the end of *path* depend on rows that *call* deletes, and aren't deleted by it."""
+    key, parent = path[-1], call.table
+    if len(path) == 1 and whole_of(key.table) is call.table:
         return False  # the rest of the very row
-    child = key.table.alias()
-    points = [child.c[element.parent.key] == element.column for element in key.elements]
+    points: list[ColumnElement[bool]] = []
+    for step in path:
+        child = step.table.alias()
+        points += [child.c[element.parent.key] == parent.c[element.column.key] for element in step.elements]
+        parent = child
     asked = select(*child.primary_key).where(*points).limit(1)
     if not call.by_primary_key:
         asked = asked.where(*call.statement._where_criteria)  # noqa: SLF001 - no public name
-        return any(call.connection.execute(asked, dict(row)).first() for row in call.rows or [{}])
+        return any(call.ask(asked, row).first() for row in call.rows or [{}])
     asked = asked.where(_those(call, call.table))
-    if key.table is call.table:
+    if path[-1].table is call.table:
         asked = asked.where(not_(_those(call, child)))
-    return call.connection.execute(asked).first() is not None
+    return call.ask(asked).first() is not None
 
 
 def _those(call: Call, table: FromClause) -> ColumnElement[bool]:

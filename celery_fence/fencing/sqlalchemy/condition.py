@@ -17,10 +17,10 @@ from sqlalchemy import ColumnElement, Table, and_, bindparam, or_
 from celery_fence.fencing.sqlalchemy.rule import OWNER, TOKEN
 from celery_fence.fencing.writer import Writer
 
-FLOOR: Final = "fence_floor"
-CEILING: Final = "fence_ceiling"
-OWN: Final = "fence_token"
-OWN_OWNER: Final = "fence_owner"
+FLOOR: Final = "celery_fence_floor"
+CEILING: Final = "celery_fence_ceiling"
+OWN: Final = "celery_fence_token"
+OWN_OWNER: Final = "celery_fence_owner"
 
 LARGEST: Final = 2**63 - 1
 

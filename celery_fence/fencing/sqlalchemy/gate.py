@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from sqlalchemy import BigInteger, Column, MetaData, String, Table
 from sqlalchemy.dialects import mysql
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
 from celery_fence.fencing.gate import pass_gate
 from celery_fence.fencing.gate.mark import LONGEST, TABLE
+from celery_fence.fencing.sqlalchemy.asynchronous import AsyncConnection, AsyncSession, async_scoped_session
 from celery_fence.fencing.writer import LONGEST_OWNER, Mode, Shown
 
 __all__ = ["gates_table", "pass_gate", "pass_gate_async"]

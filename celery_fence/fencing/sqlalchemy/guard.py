@@ -7,10 +7,14 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Connection, Table
-from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session, sessionmaker
 
 from celery_fence.errors import ConfigError, UnfencedWrite
+from celery_fence.fencing.sqlalchemy.asynchronous import (
+    AsyncSession,
+    async_scoped_session,
+    async_sessionmaker,
+)
 from celery_fence.fencing.sqlalchemy.condition import Mark
 from celery_fence.fencing.sqlalchemy.rule import Rule
 from celery_fence.fencing.writer import Mode, Shown, Writer, checked_mode, choose, let_pass, writers_here

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import BigInteger, Connection, String, Text, bindparam, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy import BigInteger, Connection, String, Text, Transaction, bindparam, event, text
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.types import TypeEngine
 
@@ -16,9 +15,13 @@ from celery_fence.errors import ConfigError
 from celery_fence.fencing.gate.mark import Answer, Dialect, Mark, Wish
 from celery_fence.fencing.gate.place import no_transaction
 from celery_fence.fencing.gate.table import dialect_of
+from celery_fence.fencing.sqlalchemy.asynchronous import AsyncConnection, AsyncSession, async_scoped_session
+from celery_fence.fencing.sqlalchemy.autocommit import autocommits
 
 PASSED: Final = "celery_fence.passed"
 """Where a database connection keeps, for each of its transactions, the marks that have passed in it."""
+
+Notes: TypeAlias = WeakKeyDictionary[Transaction, dict[str, tuple[Mark, bool]]]
 
 TYPES: Final[dict[str, TypeEngine[Any]]] = {
     **dict.fromkeys(("scope", "owner", "record", "step", "lock_key"), String()),
@@ -42,16 +45,14 @@ class SqlAlchemyPlace:
         return cls(connection, dialect_of(connection.dialect.name))
 
     def check_transaction(self) -> None:
-        """See `Place`; looks at the isolation level that was set, and asks nobody."""
-        level = self.connection.get_execution_options().get("isolation_level")
-        if level is None:
-            level = getattr(self.connection.dialect, "_on_connect_isolation_level", None)
-        if level == "AUTOCOMMIT":
+        """See `Place`; asks nobody."""
+        if autocommits(self.connection):
             raise no_transaction("Give it another isolation_level.")
 
     def has_passed(self, wish: Wish, *, once: bool) -> bool:
-        """See `Place`; what passed in a savepoint counts as long as that is the current one."""
-        noted = next((each[wish.scope] for each in self._notes() if wish.scope in each), None)
+        """See `Place`; what passed in a savepoint counts until that is rolled back."""
+        notes = [kept for transaction, kept in self._kept().items() if transaction.is_active]
+        noted = next((each[wish.scope] for each in notes if wish.scope in each), None)
         if noted is None or noted[0] != wish.mark:
             return False
         if once and not noted[1]:
@@ -62,9 +63,14 @@ class SqlAlchemyPlace:
 
     def remember(self, wish: Wish, *, once: bool) -> None:
         """Note it with the innermost transaction: rolling back to a savepoint undoes the passage."""
-        for notes in self._notes():
+        innermost = self.connection.get_nested_transaction() or self.connection.get_transaction()
+        if innermost is None:
+            return
+        if innermost is self.connection.get_nested_transaction():
+            _follow(self.connection)
+        for notes in self._kept().values():
             notes.pop(wish.scope, None)
-        self._notes()[0][wish.scope] = (wish.mark, once)
+        self._kept().setdefault(innermost, {})[wish.scope] = (wish.mark, once)
 
     def ask(self, sql: str, parameters: Mapping[str, Any]) -> Answer:
         """See `mark.Ask`."""
@@ -74,11 +80,32 @@ class SqlAlchemyPlace:
             return Answer([tuple(row) for row in result], result.rowcount, None)
         return Answer([], result.rowcount, result.lastrowid if self.dialect is dialect_of("mysql") else None)
 
-    def _notes(self) -> list[dict[str, tuple[Mark, bool]]]:
-        """What is noted of the innermost savepoint, if there is one, and of the transaction."""
-        kept = self.connection.info.setdefault(PASSED, WeakKeyDictionary())
-        both = self.connection.get_nested_transaction(), self.connection.get_transaction()
-        return [kept.setdefault(transaction, {}) for transaction in both if transaction is not None]
+    def _kept(self) -> Notes:
+        """What is noted of the transaction and its savepoints; what is over isn't active."""
+        return _notes(self.connection)
+
+
+def _notes(connection: Connection) -> Notes:
+    kept: Notes = connection.info.setdefault(PASSED, WeakKeyDictionary())
+    return kept
+
+
+def _follow(connection: Connection) -> None:
+    """Be told when savepoints of *connection* are released."""
+    if not event.contains(connection, "release_savepoint", _released):
+        event.listen(connection, "release_savepoint", _released)
+
+
+def _released(connection: Connection, _name: str, _context: Any) -> None:
+    """What passed in a savepoint that is released belongs to the one around it, or to the transaction."""
+    savepoint: Any = connection.get_nested_transaction()
+    if savepoint is None:
+        return
+    passed = _notes(connection).pop(savepoint, {})
+    outer = savepoint._previous_nested or connection.get_transaction()  # noqa: SLF001 - no public name
+    if passed and outer is not None:
+        _follow(connection)
+        _notes(connection).setdefault(outer, {}).update(passed)
 
 
 def _connection_of(given: Any) -> Connection:

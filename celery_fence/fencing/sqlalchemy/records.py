@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, overload
 
 from sqlalchemy import BigInteger, Column, MetaData, String, Table, Text
 from sqlalchemy.dialects import mysql
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
 from celery_fence.errors import AlreadyDone
 from celery_fence.fencing.gate.mark import LONGEST
@@ -17,6 +16,7 @@ from celery_fence.fencing.idempotency import Claimed, claim, once
 from celery_fence.fencing.idempotency.claiming import claim_work
 from celery_fence.fencing.idempotency.record import TABLE
 from celery_fence.fencing.idempotency.step import result_of, step_of_task
+from celery_fence.fencing.sqlalchemy.asynchronous import AsyncConnection, AsyncSession, async_scoped_session
 from celery_fence.fencing.sqlalchemy.gate import EXACT
 from celery_fence.fencing.writer import LONGEST_OWNER, Shown
 
@@ -76,22 +76,44 @@ async def claim_async(
     return AsyncClaimed(await place.run_sync(claim, key=key, lease=lease), place)
 
 
+@overload
 async def once_async(
     session: AnyAsync,
     step: str,
-    call: Callable[..., Awaitable[T] | T],
+    call: Callable[..., Awaitable[T]],
+    *args: Any,
+    key: str | None = ...,
+    lease: Shown | None = ...,
+) -> T: ...
+
+
+@overload
+async def once_async(
+    session: AnyAsync,
+    step: str,
+    call: Callable[..., T],
+    *args: Any,
+    key: str | None = ...,
+    lease: Shown | None = ...,
+) -> T: ...
+
+
+async def once_async(
+    session: AnyAsync,
+    step: str,
+    call: Callable[..., Any],
     *args: Any,
     key: str | None = None,
     lease: Shown | None = None,
-) -> T:
+) -> Any:
     """What *call* returns, which may be a coroutine function, called unless this step was done before; see `once`."""
     place = _place(session)
     try:
         claimed = await place.run_sync(claim_work, step_of_task(step, key, lease))
     except AlreadyDone as done:
-        return cast("T", result_of(done))
+        return result_of(done)
     answer = call(*args)
-    value = cast("T", await answer if inspect.isawaitable(answer) else answer)
+    value = await answer if inspect.isawaitable(answer) else answer
     return await place.run_sync(lambda _: claimed.complete(value))
 
 

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, CursorResult
 from celery_fence.fencing.sqlalchemy.call import CHECK, Call
 from celery_fence.fencing.sqlalchemy.condition import Mark, row_condition
 from celery_fence.fencing.sqlalchemy.errors import RowChanged, RowGone
+from celery_fence.fencing.sqlalchemy.moves import check_move
 from celery_fence.fencing.sqlalchemy.rule import OWNER, TOKEN, Rule
 from celery_fence.fencing.sqlalchemy.seen import Lock, Seen, rows_seen
 from celery_fence.fencing.writer import is_stale, refuse
@@ -59,9 +60,10 @@ class Batch:
         self, marks: Sequence[Mark | None]
     ) -> tuple[list[Mark | None], Sequence[Mapping[str, Any]]]:
         """The *marks* with those that were missing, and the rows' parameters with their stamps: one SELECT."""
-        seen = self.seen(self.identities, lock="none")
+        seen = self.seen(self.identities, lock="current")
         known = [
-            mark or self._mark(seen.get(each)) for mark, each in zip(marks, self.identities, strict=True)
+            mark or self._mark(seen.get(each), row)
+            for mark, each, row in zip(marks, self.identities, self.call.rows, strict=True)
         ]
         rows: Sequence[Mapping[str, Any]] = self.call.rows
         if self.call.verb == "UPDATE" and any(mark.writer is not None for mark in known):
@@ -95,7 +97,10 @@ class Batch:
     def seen(self, identities: Sequence[tuple[Any, ...]], *, lock: Lock) -> dict[tuple[Any, ...], Seen]:
         """The rows as they are in the database."""
         names = [column.key for column in self.call.table.primary_key.columns]
-        return rows_seen(self.call.connection, self.call.table, self.rule, names, identities, lock=lock)
+        call = self.call
+        return rows_seen(
+            call.connection, call.table, self.rule, names, identities, lock=lock, options=call.options
+        )
 
     def refuse(self, mark: Mark, found: Seen) -> None:
         """Refuse to write, on behalf of *mark*, a row as it was *found*; see `writer.refuse`."""
@@ -107,11 +112,13 @@ class Batch:
     def _is_stale(self, mark: Mark, found: Seen) -> bool:
         return mark.writer is not None and is_stale(mark.writer, found.token, found.owner)
 
-    def _mark(self, found: Seen | None) -> Mark:
+    def _mark(self, found: Seen | None, row: Mapping[str, Any]) -> Mark:
         if found is None:
             return Mark(None, missing=True)
         scope = found.key(self.rule)
-        return Mark(self.call.guard.writer_for(self.rule, scope, self.call.what), scope)
+        writer = self.call.guard.writer_for(self.rule, scope, self.call.what)
+        check_move(self.call, self.rule, writer, found.values, row)
+        return Mark(writer, scope)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -13,7 +13,7 @@ from celery_fence.fencing.sqlalchemy.rule import OWNER, TOKEN, Rule
 MOST_AT_ONCE: Final = 500
 """Rows that are asked for in one SELECT."""
 
-Lock = Literal["none", "share", "update"]
+Lock = Literal["current", "share", "update"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ def rows_seen(
     wanted: Iterable[tuple[Any, ...]],
     *,
     lock: Lock,
+    options: Mapping[str, Any] | None = None,
 ) -> dict[tuple[Any, ...], Seen]:
     """Those of the *wanted* rows that exist, by their values in the columns *names*: one SELECT for 500 of them."""
     columns = [table.c[name] for name in names]
@@ -44,7 +45,7 @@ def rows_seen(
     for some in _in_lots(list(dict.fromkeys(wanted))):
         those = or_(*(_equal(columns, values) for values in some))
         asked = select(*columns, table.c[TOKEN], table.c[OWNER], *rule.key_columns(table)).where(those)
-        for row in connection.execute(locked(connection, asked, lock)):
+        for row in connection.execute(locked(connection, asked, lock), execution_options=options or {}):
             pk, (token, owner, *values) = tuple(row[: len(columns)]), row[len(columns) :]
             found[pk] = Seen(token, owner, tuple(values))
     return found
@@ -55,13 +56,13 @@ def locked(connection: Connection, asked: Select[Any], lock: Lock) -> Select[Any
     *asked* so that it sees what an UPDATE would see.
 
     In MySQL's REPEATABLE READ a plain SELECT shows an old snapshot, while an UPDATE
-    compares with the newest row. Elsewhere both see the same, and a lock that was asked
-    for to ``share`` could only fail.
+    compares with the newest row; so what asks for ``current`` rows before that UPDATE
+    locks them as it will. Elsewhere both see the same, and a lock could only fail.
     """
     if lock == "update":
         return asked.with_for_update()
     mysql = connection.dialect.name in {"mysql", "mariadb"}
-    return asked.with_for_update(read=True) if lock == "share" and mysql else asked
+    return asked.with_for_update(read=lock == "share") if mysql else asked
 
 
 def _equal(columns: Sequence[Any], values: Sequence[Any]) -> ColumnElement[bool]:

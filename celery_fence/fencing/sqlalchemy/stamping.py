@@ -12,14 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from sqlalchemy import Table, inspect
+from sqlalchemy import Connection, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, Session
-from sqlalchemy.orm.attributes import flag_modified
+from sqlalchemy.orm.attributes import NO_VALUE, flag_modified
 
 from celery_fence.errors import LockKeyError, UnfencedWrite
 from celery_fence.fencing.sqlalchemy.condition import Mark
 from celery_fence.fencing.sqlalchemy.guard import Guard, Identity, guard_of
+from celery_fence.fencing.sqlalchemy.moves import moved
 from celery_fence.fencing.sqlalchemy.rule import OWNER, TOKEN, Rule, rule_of
+from celery_fence.fencing.sqlalchemy.seen import rows_seen
 from celery_fence.fencing.writer import Writer
 
 
@@ -48,12 +50,8 @@ class Row:
         return name in self.state.committed_state
 
     def old(self, name: str) -> Any:
-        """The value that the attribute *name* has in the database, as far as is known."""
-        if self.changes(name):
-            history = self.state.attrs[name].load_history()
-            if history.deleted:
-                return history.deleted[0]
-        return getattr(self.target, name)
+        """The value that the attribute *name* had when it was read; NO_VALUE where it was set without being read."""
+        return self.state.committed_state[name] if self.changes(name) else getattr(self.target, name)
 
     def identities(self) -> set[Identity]:
         """The row by its primary key, as it was and as it will be."""
@@ -63,7 +61,7 @@ class Row:
             return {now}
         return {now, (self.table, tuple(map(self.old, names)))}
 
-    def key(self) -> str:
+    def key(self, connection: Connection) -> str:
         """
         The key that the row belongs to.
 
@@ -74,13 +72,21 @@ class Row:
         key = self.new_key()
         if not any(map(self.changes, self.rule.columns)):
             return key
-        was = self.rule.key_of({name: self.old(name) for name in self.rule.columns})
-        if was != key:
-            raise UnfencedWrite(
-                f"A row of {self.table} would move from {was!r} to {key!r}: tokens of two keys can't be compared. "
-                "Delete it under the lease of the one and insert it under that of the other."
-            )
+        was = self.old_key(connection)
+        if was not in {None, key}:
+            raise moved(self.table, str(was), key)
         return key
+
+    def old_key(self, connection: Connection) -> str | None:
+        """The key it belonged to; one SELECT where that was overwritten unread. None for a row that isn't there."""
+        values = {name: self.old(name) for name in self.rule.columns}
+        if NO_VALUE not in values.values():
+            return self.rule.key_of(values)
+        columns = self.table.primary_key.columns
+        identity = tuple(self.old(self.mapper.get_property_by_column(column).key) for column in columns)
+        names = [column.key for column in columns]
+        seen = rows_seen(connection, self.table, self.rule, names, [identity], lock="current")
+        return seen[identity].key(self.rule) if identity in seen else None
 
     def new_key(self) -> str:
         """The key that the row will belong to. `LockKeyError` where it isn't known before the row is inserted."""
@@ -90,6 +96,24 @@ class Row:
         """Whether any of its columns would be written."""
         names = [name for name in self.state.committed_state if name in self.mapper.column_attrs]
         return any(self.state.attrs[name].history.has_changes() for name in names)
+
+    def is_read_without_token(self) -> bool:
+        """Whether values were read, but not the token they belong to: `load_only`, `defer`."""
+        if TOKEN in self.target.__dict__:
+            return False
+        known = {self.mapper.get_property_by_column(column).key for column in self.mapper.primary_key}
+        if self.mapper.polymorphic_on is not None:
+            known.add(self.mapper.get_property_by_column(self.mapper.polymorphic_on).key)
+        return any(
+            name in self.target.__dict__ and self.state.committed_state.get(name) is not NO_VALUE
+            for name in self.mapper.column_attrs.keys() - known
+        )
+
+    def show(self) -> None:
+        """Write the token and owner that the row has once more: a fence trigger refuses what shows none."""
+        for name in (TOKEN, OWNER):
+            setattr(self.target, name, getattr(self.target, name))
+            flag_modified(self.target, name)
 
     def stamp(self, writer: Writer) -> None:
         """Give the row its writer's token and owner, written even where they are what they were."""
@@ -122,34 +146,67 @@ def after_insert(mapper: Mapper[Any], _connection: Any, target: Any) -> None:
     row.guard.born.update(dict.fromkeys(row.identities(), savepoint))
 
 
-def before_update(mapper: Mapper[Any], _connection: Any, target: Any) -> None:
+def before_update(mapper: Mapper[Any], connection: Any, target: Any) -> None:
     """Find out whose write this is, and stamp the row."""
     row = Row.of(mapper, target)
     if not row.has_changes():
         return
+    if _is_new(row):
+        row.show()
+        return
     loaded = target.__dict__.get(TOKEN)
-    writer = _mark(row, "UPDATE", loaded)
+    writer = _mark(row, connection, "UPDATE", loaded)
     if writer is not None and (writer.enforces or (loaded or 0) <= (writer.token or 0)):
         row.stamp(writer)
 
 
-def before_delete(mapper: Mapper[Any], _connection: Any, target: Any) -> None:
+def before_delete(mapper: Mapper[Any], connection: Any, target: Any) -> None:
     """Find out whose write this is."""
     row = Row.of(mapper, target)
-    _mark(row, "DELETE", target.__dict__.get(TOKEN))
+    if not _is_new(row):
+        _mark(row, connection, "DELETE", target.__dict__.get(TOKEN))
 
 
-def _mark(row: Row, verb: str, loaded: int | None) -> Writer | None:
-    """Note on whose behalf the row is written; None where the write isn't compared."""
+def _is_new(row: Row) -> bool:
+    """Whether this very transaction has inserted the row."""
     identities = row.identities()
     births = [row.guard.born[each] for each in identities if each in row.guard.born]
     if births:
         row.guard.born.update(dict.fromkeys(identities, births[0]))
-        return None
-    scope = row.key()
+    return bool(births)
+
+
+def _mark(row: Row, connection: Connection, verb: str, loaded: int | None) -> Writer | None:
+    """Note on whose behalf the row is written; None where the write isn't compared."""
+    what = f"{verb} {row.table}"
+    mode = row.guard.mode_of(row.rule)
+    writer, scope = None, ""
+    if mode != "off":
+        try:
+            scope = _scope(row, connection, what)
+            writer = _writer(row, scope, what)
+        except (LockKeyError, UnfencedWrite) as error:
+            if mode == "enforce":
+                raise
+            row.guard.let_pass(row.rule, str(row.table), f"{what}: {error}")
+    row.guard.marks.update(dict.fromkeys(row.identities(), Mark(writer, scope, loaded)))
+    return writer
+
+
+def _scope(row: Row, connection: Connection, what: str) -> str:
+    """The key of a row that may be written as it was read."""
+    if row.is_read_without_token():
+        raise UnfencedWrite(
+            f"A guard can't fence {what} of what was read without its token: nothing was written. Name "
+            f"{TOKEN} in load_only(), and don't defer it."
+        )
+    return row.key(connection)
+
+
+def _writer(row: Row, scope: str, what: str) -> Writer | None:
+    """Who writes *scope*, found out once for each flush."""
     writer = row.guard.flushed_by.get((row.table, scope))
     if writer is None:
-        writer = row.guard.writer_for(row.rule, scope, f"{verb} {row.table}")
+        writer = row.guard.writer_for(row.rule, scope, what)
         row.guard.flushed_by[row.table, scope] = writer
-    row.guard.marks.update(dict.fromkeys(identities, Mark(writer, scope, loaded)))
     return writer

@@ -13,21 +13,25 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult, Delete, Insert, Table, Update
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.dml import UpdateBase
+from sqlalchemy.sql.lambdas import StatementLambdaElement
 
-from celery_fence.errors import UnfencedWrite
 from celery_fence.fencing.sqlalchemy import inserts, rows, wheres
-from celery_fence.fencing.sqlalchemy.call import CHECK, FENCED, Call
+from celery_fence.fencing.sqlalchemy.call import CHECK, FENCED, Call, given
 from celery_fence.fencing.sqlalchemy.cascades import check_cascades
+from celery_fence.fencing.sqlalchemy.guard import guard_on
+from celery_fence.fencing.sqlalchemy.refusing import refuse_unfenced
 from celery_fence.fencing.sqlalchemy.rule import Rule, rule_of, whole_of
 
 
 def before_execute(
-    connection: Connection, statement: Any, multiparams: Any, params: Any, _options: Any
+    connection: Connection, statement: Any, multiparams: Any, params: Any, options: Any
 ) -> tuple[Any, Any, Any]:
     """Fence a statement for a fenced table, or refuse it."""
+    if isinstance(statement, StatementLambdaElement):
+        statement = statement._resolved  # noqa: SLF001 - no public name for what lambda_stmt() stands for
     if not isinstance(statement, UpdateBase):
         return statement, multiparams, params
-    call = Call.of(connection, statement, multiparams, params)
+    call = Call.of(connection, statement, multiparams, params, options)
     _check_others(call)
     if isinstance(statement, Delete):
         check_cascades(call)
@@ -57,17 +61,16 @@ def after_execute(
 
 
 def before_cursor_execute(
-    _connection: Connection, _cursor: Any, _sql: Any, _parameters: Any, context: Any, _many: Any
+    connection: Connection, _cursor: Any, _sql: Any, _parameters: Any, context: Any, _many: Any
 ) -> None:
     """Refuse an UPDATE or DELETE of a fenced table that hides in a WITH."""
     compiled = getattr(context, "compiled", None)
     for expression in getattr(compiled, "ctes", None) or ():
         element = expression.element
         if isinstance(element, Update | Delete | Insert) and _is_fenced(element.table):
-            raise _cannot(
-                f"a WITH that writes to {element.table}",
-                "Execute the statement by itself and read what it returns.",
-            )
+            what = f"a WITH that writes to {element.table}"
+            instead = "Execute the statement by itself and read what it returns."
+            refuse_unfenced(guard_on(connection), element.table, what, instead)
 
 
 def _fenced(call: Call, rule: Rule) -> Call:
@@ -80,13 +83,16 @@ def _fenced(call: Call, rule: Rule) -> Call:
 
 def _check_others(call: Call) -> None:
     """Refuse what writes to a fenced table under another name, or beside the statement's own."""
-    if not isinstance(call.table, Table) and any(map(_is_fenced, visitors.iterate(call.table))):
-        raise _cannot(f"{call.verb} of an alias or a join", "Name the table itself.")
-    given = getattr(call.statement, "_values", None) or {}
-    for column in given:
+    for table in () if isinstance(call.table, Table) else visitors.iterate(call.table):
+        if _is_fenced(table):
+            what = f"{call.verb} of an alias or a join"
+            refuse_unfenced(call.guard, table, what, "Name the table itself.")
+            break
+    for column in given(call.statement):
         table = getattr(column, "table", None)
         if isinstance(table, Table) and table.key != call.table.key and _is_fenced(table):
-            raise _cannot(f"{call.what} that changes {table}, too", "Write one statement for each table.")
+            what = f"{call.what} that changes {table}, too"
+            refuse_unfenced(call.guard, table, what, "Write one statement for each table.")
 
 
 def _check_part(call: Call) -> None:
@@ -103,18 +109,11 @@ def _check_part(call: Call) -> None:
         call.guard.mark_of((whole, tuple(row[name] for name in names))) for row in call.rows
     ):
         return
-    rule = rule_of(whole) or Rule()
     what = f"{call.what} without its row of {whole}, where the token is"
-    match call.guard.mode_of(rule):
-        case "enforce":
-            raise _cannot(what, "Change the objects in a session and flush it.")
-        case "shadow":
-            call.guard.let_pass(rule, str(whole), what)
+    refuse_unfenced(call.guard, whole, what, "Change the objects in a session and flush it.")
 
 
 def _is_fenced(table: Any) -> bool:
     return rule_of(table) is not None or whole_of(table) is not None
 
 
-def _cannot(what: str, instead: str) -> UnfencedWrite:
-    return UnfencedWrite(f"A guard can't fence {what}: nothing was written. {instead}")

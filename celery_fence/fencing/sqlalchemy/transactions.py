@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from sqlalchemy import event
-from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from celery_fence.errors import ConfigError
+from celery_fence.fencing.sqlalchemy.asynchronous import AsyncSession, async_scoped_session
 
 KEPT: Final = "celery_fence.until_commit"
 WAITING: Final = "celery_fence.at_end"

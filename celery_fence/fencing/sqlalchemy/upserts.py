@@ -91,7 +91,9 @@ class Upserted:
         wanted = [tuple(row.get(name) for name in self.on) for row in self.rows]
         there = [values for values in wanted if None not in values]
         connection, table = self.call.connection, self.call.table
-        for found in rows_seen(connection, table, self.rule, self.on, there, lock=lock).values():
+        options = self.call.options
+        seen = rows_seen(connection, table, self.rule, self.on, there, lock=lock, options=options)
+        for found in seen.values():
             if self.rule.template is not None and found.key(self.rule) != self.writer.key:
                 self._refuse_other_key(found)
             elif is_stale(self.writer, found.token, found.owner):

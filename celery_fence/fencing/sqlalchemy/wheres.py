@@ -26,10 +26,12 @@ from sqlalchemy import (
     select,
 )
 
-from celery_fence.errors import ScopeMismatch, UnfencedWrite
-from celery_fence.fencing.sqlalchemy.call import CHECK, FENCED, Call, Fenced
+from celery_fence.errors import ScopeMismatch
+from celery_fence.fencing.sqlalchemy.call import CHECK, FENCED, Call, Fenced, is_ordered
 from celery_fence.fencing.sqlalchemy.condition import condition, stale_rows
 from celery_fence.fencing.sqlalchemy.guard import NOBODYS, Guard
+from celery_fence.fencing.sqlalchemy.moves import check_move
+from celery_fence.fencing.sqlalchemy.refusing import refuse_unfenced
 from celery_fence.fencing.sqlalchemy.rule import OWNER, TOKEN, Rule
 from celery_fence.fencing.sqlalchemy.seen import locked
 from celery_fence.fencing.writer import Writer, choose, refuse
@@ -43,10 +45,16 @@ def fenced(call: Call, rule: Rule) -> Call:
     if writers and writers[0].mode == "off" and writers[0].token is not None:
         return call
     if len(call.rows) > 1:
-        raise UnfencedWrite(
-            f"A guard can't fence {call.what} with a WHERE of its own for several sets of parameters: nothing was "
-            "written. Execute it once for each, or write rows by primary key: session.execute(update(Model), [...])."
+        what = f"{call.what} with a WHERE of its own for several sets of parameters"
+        instead = (
+            "Execute it once for each, or write rows by primary key: session.execute(update(Model), [...])."
         )
+        refuse_unfenced(call.guard, call.table, what, instead)
+        return call
+    if is_ordered(call.statement):
+        what = f"{call.what} with ordered_values()"
+        refuse_unfenced(call.guard, call.table, what, "Use values().")
+        return call
     where = Where(call, rule, made)
     writer, scope, same_key = where.writer(writers)
     if writer is None:
@@ -94,6 +102,7 @@ class Where:
             writer = guard.writer_for(self.rule, scopes[0], what)
         else:
             writer = self._guard.checked(choose((self.made.writer,), scopes[0]), scopes[0], what)
+        check_move(self.call, self.rule, writer, keys[0], self.call.rows[0] if self.call.rows else {})
         return writer, scopes[0], self._same(keys)
 
     def statement(
@@ -127,7 +136,7 @@ class Where:
         if not columns:
             return [()]
         asked: Select[Any] = self._select(*columns).distinct().limit(2)
-        return [(*row,) for row in self._execute(asked)]
+        return [(*row,) for row in self._execute(locked(self.call.connection, asked, "current"))]
 
     def _same(self, keys: Sequence[tuple[Any, ...]]) -> Sequence[ColumnElement[bool]]:
         columns = self.rule.key_columns(self.call.table)
@@ -147,7 +156,7 @@ class Where:
         return asked.options(*statement._with_options)  # noqa: SLF001
 
     def _execute(self, asked: Select[Any]) -> CursorResult[Any]:
-        return self.call.connection.execute(asked, dict(self.call.rows[0]) if self.call.rows else {})
+        return self.call.ask(asked, self.call.rows[0] if self.call.rows else None)
 
     def _refuse_several(self, writers: Sequence[Writer], scopes: Sequence[str]) -> None:
         enforces = writers[0].enforces if writers else self.call.guard.mode_of(self.rule) == "enforce"

@@ -12,6 +12,7 @@ from celery_fence.errors import ConfigError, LockKeyError
 from celery_fence.locking.keys.canonical import NoStableTextError, escaped, plain_form
 from celery_fence.locking.keys.template import (
     RESERVED,
+    SLOT,
     TASK,
     Placeholder,
     Template,
@@ -33,17 +34,18 @@ class KeyRule:
     How the key of one task's calls is made.
 
     *text* is the template, or ``module.qualname`` of the callable: the same for
-    all calls, so it may stand in a metric's label.
+    all calls, so it may stand in a metric's label. *slots* says whether a slot may be part of it.
     """
 
     text: str
     task: str
     signature: inspect.Signature
     made_by: Template | Callable[..., Any]
+    slots: bool = False
 
-    def render(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def render(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, slot: str | None = None) -> str:
         """
-        The key of a call with *args* and *kwargs*, without the injected one.
+        The key of a call with *args* and *kwargs*, without the injected one; *slot* is when it was scheduled.
 
         Position, name and default of an argument give one key. `LockKeyError`
         names the task, the template and the field that can't be part of a key;
@@ -55,7 +57,7 @@ class KeyRule:
             raise TypeError(f"{self.task}(): {error}") from error
         bound.apply_defaults()
         if isinstance(self.made_by, Template):
-            look_up = partial(_look_up, self, bound.arguments)
+            look_up = partial(_look_up, self, bound.arguments, slot)
             return self.made_by.fill(bound.arguments, look_up, self.task)
         return self._called(self.made_by, bound)
 
@@ -115,9 +117,13 @@ def signature_of(run: Callable[..., Any], *, without: str | None = None) -> insp
     return signature.replace(parameters=kept)
 
 
-def key_rule(spec: str | Callable[..., Any], *, signature: inspect.Signature, task: str) -> KeyRule:
+def key_rule(
+    spec: str | Callable[..., Any], *, signature: inspect.Signature, task: str, slots: bool = False
+) -> KeyRule:
     """
     The rule that a task's ``lock_key`` states, checked against the task's *signature*.
+
+    With *slots*, as in an ``idempotency_key``, a template may have a ``<slot>``.
 
     `ConfigError` names the task and the template: a placeholder that no parameter
     has, a template that doesn't parse, a callable that can't take the task's arguments.
@@ -125,8 +131,8 @@ def key_rule(spec: str | Callable[..., Any], *, signature: inspect.Signature, ta
     given: object = spec
     if isinstance(given, str):
         template = parse(given, task=task)
-        _check_names(template, signature, task)
-        return KeyRule(given, task, signature, template)
+        _check_names(template, signature, task, slots=slots)
+        return KeyRule(given, task, signature, template, slots)
     if callable(given):
         make = _taking(given, signature, task)
         return KeyRule(_qualified(make), task, signature, make)
@@ -171,8 +177,8 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(function)
 
 
-def _look_up(rule: KeyRule, arguments: Mapping[str, Any], name: str) -> Any:
-    """A parameter's value, or that of a name which only ``**kwargs`` took in."""
+def _look_up(rule: KeyRule, arguments: Mapping[str, Any], slot: str | None, name: str) -> Any:
+    """A parameter's value, or that of a name which only ``**kwargs`` took in; else the slot, if that is the name."""
     if name in arguments:
         return arguments[name]
     extra: Mapping[str, Any] = {}
@@ -181,6 +187,8 @@ def _look_up(rule: KeyRule, arguments: Mapping[str, Any], name: str) -> Any:
             extra = arguments[each.name]
     if name in extra:
         return extra[name]
+    if name == SLOT and rule.slots:
+        return slot
     raise NoStableTextError(f"isn't given.{_known(name, {**arguments, **extra})}".rstrip("."))
 
 
@@ -188,12 +196,14 @@ def _known(name: str, values: Mapping[str, Any]) -> str:
     return f"{hint(name, values)} Given are: {', '.join(values) or 'nothing'}."
 
 
-def _check_names(template: Template, signature: inspect.Signature, task: str) -> None:
+def _check_names(template: Template, signature: inspect.Signature, task: str, *, slots: bool) -> None:
     open_ended = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
     for field in template.placeholders:
         is_parameter = field.name in signature.parameters
         if field.name in RESERVED:
             _check_reserved(field, template, task, is_parameter=is_parameter)
+        elif field.name == SLOT and not is_parameter:
+            _check_slot(field, template, task, slots=slots or open_ended)
         elif not is_parameter and not open_ended:
             names = ", ".join(signature.parameters) or "no parameters"
             raise wrong_template(
@@ -212,6 +222,17 @@ def _check_reserved(field: Placeholder, template: Template, task: str, *, is_par
         raise wrong_template(
             template.text, f"{why}; rename the parameter, or let a callable make the key.", task
         )
+    if field.items:
+        raise wrong_template(template.text, f"<{field.name}> has no items; write <{field.name}>.", task)
+
+
+def _check_slot(field: Placeholder, template: Template, task: str, *, slots: bool) -> None:
+    if not slots:
+        why = (
+            f"<{field.name}>, the scheduled time of a periodic run, belongs into idempotency_key: a run is locked "
+            "against every other one of its work, and the record says which slots are done."
+        )
+        raise wrong_template(template.text, why, task)
     if field.items:
         raise wrong_template(template.text, f"<{field.name}> has no items; write <{field.name}>.", task)
 

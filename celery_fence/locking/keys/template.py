@@ -24,6 +24,15 @@ TASK = "task"
 ARGUMENTS = "arguments"
 RESERVED = (TASK, ARGUMENTS)
 
+SLOT = "slot"
+"""The scheduled time of a periodic run, in the key of a record; a parameter of that name goes before it."""
+
+NO_SLOT = (
+    "isn't known: no beat has stamped this message with the time it was scheduled for. Start beat with "
+    "beat_scheduler='celery_fence.task.beat:SlotScheduler' and a crontab or interval schedule; write <slot?> if runs "
+    "without a slot, such as those sent by hand, share one record"
+)
+
 _PIECE = re.compile(r"<([^<>]*)>")
 _FIELD = re.compile(r"(?P<name>[^\W\d]\w*)(?P<items>(?:\[[^\[\]]+\])*)(?P<optional>\??)")
 _ITEM = re.compile(r"\[([^\[\]]+)\]")
@@ -222,6 +231,8 @@ def _value_part(
     if field.name == ARGUMENTS and ARGUMENTS not in values:
         return digest_of(plain_form(dict(values)))
     value = task if field.name == TASK and TASK not in values else look_up(field.name)
+    if field.name == SLOT and value is None and not field.optional and SLOT not in values:
+        raise NoStableTextError(NO_SLOT)
     for item in field.items:
         value = _item(value, item)
     plain = plain_form(value)

@@ -1,0 +1,43 @@
+"""
+SQLAlchemy's async classes; without greenlet, classes that nothing is an instance of.
+
+From SQLAlchemy 2.1 on greenlet is an extra of its own, and without it `sqlalchemy.ext.asyncio` can't be
+imported. Then nobody has an async session either, and everything else goes on as ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import (
+        AsyncConnection,
+        AsyncSession,
+        async_scoped_session,
+        async_sessionmaker,
+    )
+else:
+    try:
+        from sqlalchemy.ext.asyncio import (
+            AsyncConnection,
+            AsyncSession,
+            async_scoped_session,
+            async_sessionmaker,
+        )
+    except ImportError:
+        T = TypeVar("T")
+
+        class AsyncConnection:
+            """Nobody's connection."""
+
+        class AsyncSession:
+            """Nobody's session."""
+
+        class async_scoped_session(Generic[T]):  # noqa: N801 - SQLAlchemy's name
+            """Nobody's scoped session."""
+
+        class async_sessionmaker(Generic[T]):  # noqa: N801 - SQLAlchemy's name
+            """Nobody's sessionmaker."""
+
+
+__all__ = ["AsyncConnection", "AsyncSession", "async_scoped_session", "async_sessionmaker"]
