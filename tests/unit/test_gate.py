@@ -177,7 +177,9 @@ def test_a_connection_class_of_a_users_own_is_known_by_its_base():
         assert marks(connection) == [("k", 5, "somebody")]
 
 
-@pytest.mark.parametrize("thing", [object(), "sqlite://", sqlite3.connect(":memory:").cursor()], ids=repr)
+@pytest.mark.parametrize(
+    "thing", [object(), "sqlite://", sqlite3.connect(":memory:").cursor()], ids=lambda it: type(it).__name__
+)
 def test_what_is_no_connection_is_refused_by_name(thing):
     with pytest.raises(ConfigError, match=type(thing).__name__):
         pass_gate(thing, "k", Writer("k", 5, "somebody"))
