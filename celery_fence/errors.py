@@ -111,9 +111,11 @@ class StaleToken(FenceError):
 
 class AlreadyDone(FenceError):
     """
-    Work that may be done once was done and committed before; nothing was done again.
+    What may be done once was done before, and wasn't done again.
 
-    Where it has a record, *result* is what it returned then, if *has_result*.
+    A gate's step, in *scope* with *token*, or the work of an idempotency key, *record*. Of
+    that one *has_result* says whether its *result* was kept. One that has it and leaves
+    the body of a fenced task makes it the result of this message.
     """
 
     def __init__(
@@ -135,7 +137,12 @@ class AlreadyDone(FenceError):
 
 
 class ClaimMismatch(FenceError):
-    """Unfinished work was claimed under another lock key; tokens of two keys can't be compared, so nothing was done."""
+    """
+    Two runs with one idempotency key have two lock keys, so neither's lease keeps the other out.
+
+    *record* is the idempotency key, *key* the lock key of the run that was refused,
+    *claimed_under* that of the other one.
+    """
 
     def __init__(
         self,

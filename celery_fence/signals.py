@@ -34,7 +34,7 @@ stale_write_refused = Signal(
     name="stale_write_refused",
     providing_args={"key", "lease", "scope", "token", "owner", "seen", "seen_owner", "what", "refused"},
 )
-task_skipped = Signal(name="task_skipped", providing_args={"key", "holder", "task_id", "record"})
+task_skipped = Signal(name="task_skipped", providing_args={"key", "holder", "task_id", "record", "reason"})
 task_dead_lettered = Signal(
     name="task_dead_lettered",
     providing_args={"key", "holder", "task_id", "queue", "reason", "attempts", "waited"},

@@ -27,6 +27,7 @@ COMMANDS = {
     "why": "why",
     "release": "release",
     "dead-letters": "dead_letters",
+    "records": "records",
 }
 """Each command and the module it lives in, in the order of the help."""
 

@@ -89,11 +89,31 @@ class ReleasedLease(Event):
 
 @dataclass(frozen=True, slots=True)
 class Skipped(Event):
-    """A message ended without its body, because *holder* does the work."""
+    """
+    A message ended without its body; *record* is what was stored as its result.
+
+    *reason* is ``"held"``: *holder* does the work; ``"store_unavailable"``; or
+    ``"already_done"``: the work was done before, and *record* is its result.
+    """
 
     holder: Holder | None
     task_id: str
     record: Any
+    reason: str = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class CounterRaised(Event):
+    """
+    A token was refused as stale although its lease holds: the tokens of this key once ran ahead of the store's clock.
+
+    *seen* is the token that was seen before, and from now on the key's next token is above it.
+    """
+
+    lease: Lease
+    task_id: str
+    seen: int
+    scope: str | None
 
 
 @dataclass(frozen=True, slots=True)

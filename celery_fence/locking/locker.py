@@ -13,12 +13,13 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from celery_fence.errors import StoreUnavailable
+from celery_fence.errors import ClaimMismatch, ConfigError, StoreUnavailable
 from celery_fence.locking import events
 from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.green import teller_here
 from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.lease import Lease
+from celery_fence.locking.records import ClaimedElsewhere, Done, Recording
 from celery_fence.locking.store import DeliveryEnded, Ended, Ending, Gone, Granted, Held, Note
 from celery_fence.locking.trust import enough_trust_left, trust_deadline
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from celery_fence.locking.clock import Clock
     from celery_fence.locking.heartbeat import Heartbeat
+    from celery_fence.locking.records import Record
     from celery_fence.locking.store import Claim, ReleaseAnswer, Store
 
 logger = logging.getLogger(__name__)
@@ -74,9 +76,9 @@ class Locker:
         into: Callable[[Lease], None],
         waited: float = 0.0,
         on_lost: Callable[[Lease], None] | None = None,
-    ) -> Lease | Held | DeliveryEnded:
+    ) -> Lease | Held | DeliveryEnded | Done:
         """
-        Take the key, or say who holds it, or that this delivery has ended: one round trip.
+        Take the key, or say who holds it, or that this delivery has ended or its work is done: one round trip.
 
         *into* is given the lease before it is renewed for the first time, so that
         whoever is interrupted at any line after this can still release it. *on_lost*
@@ -84,14 +86,19 @@ class Locker:
         is released.
 
         Raises:
+            ClaimMismatch: a run under another lock key is doing the work of this
+                idempotency key.
+            ConfigError: the store can't keep idempotency records, and this is one's run.
             StoreUnavailable: no confirmed grant, or its reply took so long that too
                 little trust is left; the lease is then given back.
 
         """
+        if claim.record:
+            self._recording()
         asked_at = self._clock()
         granted, lease = False, None
         try:
-            answer = self.store.acquire(claim)
+            answer = self._ask(claim)
             granted = isinstance(answer, Granted)
             if not isinstance(answer, Granted):
                 return self._miss(claim, answer)
@@ -102,7 +109,7 @@ class Locker:
         except BaseException as error:
             if lease is not None:
                 self.heartbeat.forget(lease)
-            if granted or not isinstance(error, StoreUnavailable):
+            if granted or not isinstance(error, StoreUnavailable | ClaimMismatch):
                 self._give_back(claim)
             raise
         self._emit(events.Acquired(source, claim.key, lease, waited))
@@ -141,6 +148,35 @@ class Locker:
         self._tell_release(lease, "gone" if isinstance(answer, Gone) else "released")
         return answer
 
+    def claim_record(self, lease: Lease, claim: Claim) -> Done | None:
+        """
+        Claim the record of *claim* for work under *lease*, which this execution has already: one round trip.
+
+        `Done` where the work was done before. Raises as `acquire` does.
+        """
+        store = self._recording()
+        held = replace(claim, owner=lease.owner)
+        answer = store.claim_record(held, lease.token)
+        if isinstance(answer, ClaimedElsewhere) and self._forget_dead_claim(answer.record):
+            answer = store.claim_record(held, lease.token)
+        if isinstance(answer, ClaimedElsewhere):
+            raise _mismatch(claim, answer.record)
+        return answer
+
+    def end_record(self, lease: Lease, claim: Claim, ending: Ending | None) -> None:
+        """End what `claim_record` began, once: complete the record of a body that returned, else drop the claim."""
+        try:
+            self._recording().end_record(replace(claim, owner=lease.owner), lease.token, ending)
+        except StoreUnavailable as error:
+            logger.warning("The record of %r couldn't be written: %s", claim.record, error)
+
+    def _recording(self) -> Recording:
+        if isinstance(self.store, Recording):
+            return self.store
+        raise ConfigError(
+            f"The store {self.store.description} keeps no idempotency records, so idempotency_key can't be used."
+        )
+
     def _let_go(self, lease: Lease) -> bool:
         """End the lease and its renewal; False when it was lost before."""
         self.heartbeat.forget(lease)
@@ -157,7 +193,24 @@ class Locker:
         except StoreUnavailable:
             self.note(note)
 
-    def _miss(self, claim: Claim, answer: Held | Ended | DeliveryEnded) -> Held | DeliveryEnded:
+    def _ask(self, claim: Claim) -> Granted | Held | Ended | DeliveryEnded | Done:
+        """Ask for the key; more than once only where the work is claimed under another key, by a run that died."""
+        answer = self.store.acquire(claim)
+        if isinstance(answer, ClaimedElsewhere) and self._forget_dead_claim(answer.record):
+            answer = self.store.acquire(claim)
+        if isinstance(answer, ClaimedElsewhere):
+            raise _mismatch(claim, answer.record)
+        return answer
+
+    def _forget_dead_claim(self, record: Record) -> bool:
+        """Whether nobody works under this claim any more; then it is no longer in the way."""
+        holder = self.store.holder(record.lock_key)
+        if holder is not None and holder.owner == record.owner and not holder.closed:
+            return False
+        self._recording().delete_record(record.key, record.owner)
+        return True
+
+    def _miss(self, claim: Claim, answer: Held | Ended | DeliveryEnded | Done) -> Held | DeliveryEnded | Done:
         if isinstance(answer, Ended):
             msg = f"The store says that owner {claim.owner} has released {claim.key!r} already: an owner asks once."
             raise StoreUnavailable(msg)
@@ -214,3 +267,16 @@ class Locker:
 
     def _tell_release(self, lease: Lease, outcome: str, error: Exception | None = None) -> None:
         self._emit(events.ReleasedLease(lease.source, lease.key, lease, outcome, lease.held_for, error))
+
+
+def _mismatch(claim: Claim, record: Record) -> ClaimMismatch:
+    facts = record.facts
+    who = f"{facts.task_name}[{facts.task_id}]" if facts.task_name else f"owner {record.owner}"
+    return ClaimMismatch(
+        f"The idempotency key {record.key!r} is being worked on by {who} under the lock key {record.lock_key!r}, and "
+        f"this run has the lock key {claim.key!r}: its lease wouldn't keep the other one out, so nothing was run. Give "
+        "all work of one idempotency key the same lock_key.",
+        record=record.key,
+        key=claim.key,
+        claimed_under=record.lock_key,
+    )

@@ -1,8 +1,8 @@
 """
 What a lease store is asked, and what it answers.
 
-A store is a small machine with five questions: acquire, renew, release, force
-release, list. Every answer is a frozen value: contention and loss are answers,
+A store is a small machine with few questions: acquire, renew, release, force
+release, list, and some that are rare. Every answer is a frozen value: contention and loss are answers,
 not exceptions. Only breakage raises, and always as
 [`StoreUnavailable`][celery_fence.errors.StoreUnavailable] with its cause kept.
 
@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+from celery_fence.locking.records import ClaimedElsewhere, Done
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,9 @@ class Claim:
     *if_held* is what the asker will do for good if somebody else holds the key
     (``"skipped"``, ``"dead_lettered"``, ``"raised"``), empty if it comes back. An
     ended delivery is remembered for *retention* seconds. After the lease expired
-    without a release, the key stays closed for *lost_delay* seconds.
+    without a release, the key stays closed for *lost_delay* seconds. *record* is the
+    idempotency key of work that is to be done once, empty for other work; what is known
+    of it is kept for *record_retention* seconds.
     """
 
     key: str
@@ -51,6 +55,8 @@ class Claim:
     if_held: str = ""
     retention: float = 3600.0
     lost_delay: float = 0.0
+    record: str = ""
+    record_retention: float = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +89,14 @@ class Ending:
     *how* is one of ``"returned"``, ``"failed"``, ``"retried"``, ``"replaced"``,
     ``"ignored"``, ``"rejected"`` (the body ended so), ``"skipped"``,
     ``"dead_lettered"``, ``"raised"`` (a terminal decision on a miss). *value* is
-    the encoded return value, kept until the epilogue is noted.
+    the encoded return value, kept until the epilogue is noted. *result* is the same, for
+    the idempotency record, which a body that returned completes; without it the record
+    says only that the work was done.
     """
 
     how: str
     value: bytes | None = None
+    result: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +188,15 @@ class DeliveryEnded:
     holder: Holder | None = None
 
 
-AcquireAnswer = Granted | Held | Ended | DeliveryEnded
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The lease is its owner's, and the key's next token is above the one that was seen."""
+
+
+AcquireAnswer = Granted | Held | Ended | DeliveryEnded | Done | ClaimedElsewhere
 RenewAnswer = Kept | Gone
 ReleaseAnswer = Released | Gone
+RaiseAnswer = Raised | Gone
 ForceReleaseAnswer = ForceReleased | Held
 
 
@@ -201,7 +216,9 @@ class Store(Protocol):
         lease expired, a new token; after its release, `Ended`. A delivery that has
         ended is answered with `DeliveryEnded`. A terminal decision (`Claim.if_held`)
         is remembered in the same step, unless the holder works on the same message;
-        the owner that made it gets the same `Held` again.
+        the owner that made it gets the same `Held` again. With an idempotency key
+        (`Claim.record`) the grant claims its record; `Done` where it is complete, whoever
+        has the key; `ClaimedElsewhere` where it is claimed under another key.
         """
 
     def renew(self, renewals: Sequence[Renewal]) -> list[RenewAnswer]:
@@ -219,7 +236,9 @@ class Store(Protocol):
 
         `Gone` otherwise, and the key isn't touched; the ending is still remembered,
         unless a copy of the same delivery holds the key or has ended it. Asked again,
-        the same answer.
+        the same answer. In the same step an idempotency record is completed where the
+        body returned, and its claim is dropped where it didn't; after `Gone` only a claim
+        that nobody has taken over since.
         """
 
     def note(self, notes: Sequence[Note]) -> None:
@@ -235,6 +254,14 @@ class Store(Protocol):
 
         With *owner*, only if it is still the holder, else `Held` by the other one.
         The next token is higher, and the old holder's renewal is `Gone`.
+        """
+
+    def raise_counter(self, claim: Claim, token: int, seen: int) -> RaiseAnswer:
+        """
+        Make the key's next token greater than *seen*, if the key is this owner's, with *token*; `Gone` otherwise.
+
+        For a holder whose token was refused as stale although it is the newest: once the
+        tokens of this key ran ahead of the store's clock. One round trip; safe to repeat.
         """
 
     def holder(self, key: str) -> Holder | None:

@@ -31,9 +31,13 @@ def _line(event: events.Event) -> tuple[int, str]:
             events.Acquired()
             | events.Renewed(reinstated=False, failures=0)
             | events.ReleasedLease(outcome="released")
-            | events.Skipped()
         ):
             return logging.DEBUG, _quiet(event)
+        case events.Skipped(reason=reason):
+            # The others have had their line as a miss.
+            return (
+                (logging.INFO, _repeat(event)) if reason == "already_done" else (logging.DEBUG, _quiet(event))
+            )
         case events.Missed() | events.PutOff() | events.CopyEnded():
             return logging.INFO, _refusal(event)
         case events.RenewalFailed() | events.Renewed():
@@ -90,6 +94,10 @@ def _quiet(event: events.Event) -> str:
             return f"Released {event.key!r}"
 
 
+def _repeat(event: events.Skipped) -> str:
+    return f"{_who(event)} on {event.key!r} ends with the recorded result: its work was done before"
+
+
 def _refusal(event: events.Event) -> str:
     match event:
         case events.Missed(outcome=outcome, delay=delay, attempt=attempt, holder=holder):
@@ -121,6 +129,11 @@ def _trouble(event: events.Event) -> str:
             tries = "1 try" if attempts == 1 else f"{attempts} tries"
             return (
                 f"{_who(event)} gave up on {event.key!r} after {tries} ({reason}): dead-lettered to {queue!r}"
+            )
+        case events.CounterRaised(seen=seen, lease=lease):
+            return (
+                f"The newest token of {event.key!r}, {lease.token}, was refused as older than {seen}: tokens once ran "
+                "ahead of the store's clock. The next one will be above it; check that clock"
             )
         case events.RanUnfenced(error=error):
             return f"{_who(event)} runs WITHOUT a lease on {event.key!r}, as its outage policy says: {error}"

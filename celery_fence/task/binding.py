@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from celery.exceptions import Ignore
 from celery.utils.imports import symbol_by_name
 
-from celery_fence.errors import Contended, DeadLettered, LeaseLost, StaleToken
+from celery_fence.errors import AlreadyDone, Contended, DeadLettered, LeaseLost, StaleToken
 from celery_fence.locking import current
 from celery_fence.task.checks import check_task
 from celery_fence.task.install import install, stamp_deliveries_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F")
 
-NEVER_AUTORETRIED = (LeaseLost, Contended, DeadLettered, StaleToken)
+NEVER_AUTORETRIED = (LeaseLost, Contended, DeadLettered, StaleToken, AlreadyDone)
 
 
 class PastAutoretry(Ignore, Exception):

@@ -25,6 +25,7 @@ epilogue is noted at once, on the task's path, at one more call.
 from __future__ import annotations
 
 import hashlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore, Reject, Retry
@@ -38,8 +39,13 @@ if TYPE_CHECKING:
     from celery_fence.locking.policies import Decision
     from celery_fence.task.run import Run
 
+logger = logging.getLogger(__name__)
+
 LARGEST_VALUE = 8192
 """Bytes of an encoded return value that are kept; the epilogue of a larger one is noted at once."""
+
+LARGEST_RESULT = 65536
+"""Bytes of an encoded return value that an idempotency record keeps; with a larger one it says only: done."""
 
 REPLACED = "Replaced by new task"
 """What Celery's `Task.replace` says as it ends the replaced run."""
@@ -79,13 +85,29 @@ def ending_of_error(error: BaseException) -> Ending | None:
 
 def ending_of_value(run: Run, value: Any) -> Ending:
     """How a body ended that returned *value*, which is kept if it is needed and can be."""
-    if not (_is_needed(run) and run.options.settings.remember_results):
+    needed = _is_needed(run) and run.options.settings.remember_results
+    if not (needed or run.record_key):
         return Ending("returned")
     try:
         encoded = _encode(value, run.task.app.conf.result_serializer)
-    except EncodeError:
-        return Ending("returned")  # Celery will find out too, and store a failure
-    return Ending("returned", encoded if len(encoded) <= LARGEST_VALUE else None)
+    except EncodeError as error:  # Celery will find out too, and store a failure
+        if run.record_key:
+            _tell_unkept(run.task, run.record_key, f"it can't be encoded ({error})")
+        return Ending("returned")
+    kept = encoded if needed and len(encoded) <= LARGEST_VALUE else None
+    return Ending("returned", kept, _result(run.task, run.record_key, encoded))
+
+
+def ending_of_call(task: Any, record_key: str, value: Any) -> Ending | None:
+    """How a direct call ended that returned *value*; None where no record is to be completed."""
+    if not record_key:
+        return None
+    try:
+        encoded = _encode(value, task.app.conf.result_serializer)
+    except EncodeError as error:
+        _tell_unkept(task, record_key, f"it can't be encoded ({error})")
+        return Ending("returned")
+    return Ending("returned", result=_result(task, record_key, encoded))
 
 
 def can_be_completed(run: Run, ending: Ending) -> bool:
@@ -116,6 +138,12 @@ def followers_delivery(run: Run, task: str, task_id: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
+def is_awaited(run: Run) -> bool:
+    """Whether anything is made of the result of *run*: it is stored, or something follows from it."""
+    request = run.task.request
+    return bool(request.callbacks or request.chain or request.chord or stores_result(run))
+
+
 def stores_result(run: Run) -> bool:
     """Whether the state and the result of *run* are stored, by the message's word or the task's."""
     ignored = run.task.request.__dict__.get("ignore_result")
@@ -124,9 +152,27 @@ def stores_result(run: Run) -> bool:
 
 def _is_needed(run: Run) -> bool:
     """Whether a copy may come, and anything waits for the value."""
-    request = run.task.request
-    follows = request.callbacks or request.chain or request.chord
-    return bool(run.task.acks_late and (follows or stores_result(run)))
+    return bool(run.task.acks_late and is_awaited(run))
+
+
+def _result(task: Any, record_key: str, encoded: bytes) -> bytes | None:
+    """What the record keeps of a return value."""
+    if not record_key:
+        return None
+    if len(encoded) > LARGEST_RESULT:
+        _tell_unkept(task, record_key, f"it has {len(encoded)} bytes, and {LARGEST_RESULT} is the limit")
+        return None
+    return encoded
+
+
+def _tell_unkept(task: Any, record_key: str, why: str) -> None:
+    logger.error(
+        "The record of %r says that its work is done, but not with what result: %s. Whoever asks for this work again "
+        "is refused with AlreadyDone. Let %s return something small and plain, such as an id.",
+        record_key,
+        why,
+        task.name,
+    )
 
 
 def _encode(value: Any, serializer: str) -> bytes:

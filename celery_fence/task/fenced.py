@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from celery import Task, states
 from celery.result import EagerResult
 
-from celery_fence.errors import Contended, LeaseLost, StaleToken, StoreUnavailable
+from celery_fence.errors import AlreadyDone, LeaseLost, StaleToken, StoreUnavailable
 from celery_fence.locking import current, events
 from celery_fence.locking.lease import Lease, NullLease
+from celery_fence.locking.records import Done
 from celery_fence.locking.store import DeliveryEnded, Held
-from celery_fence.task import endings, outcomes
+from celery_fence.task import endings, losses, outcomes, repeats
 from celery_fence.task.binding import PastAutoretry, bind_task, fences
 from celery_fence.task.django import OnCommit
 from celery_fence.task.install import runtime, terms_of
@@ -28,6 +29,7 @@ from celery_fence.task.skip import Skipped
 if TYPE_CHECKING:
     from celery_fence.locking.policies import Miss
     from celery_fence.locking.store import Claim, Ending, Holder
+    from celery_fence.task.run import Refusal
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +65,11 @@ class FencedTask(OnCommit, Task):
     def lease(self) -> Lease | NullLease | None:
         """The lease of THIS execution; a null lease where the body runs without one; None outside of a body."""
         return current.lease_of(self)
+
+    @property
+    def record_key(self) -> str | None:
+        """The idempotency key of THIS execution, to be handed on; None outside of a body, and for a task without."""
+        return current.record_of(self)
 
     def lease_holder(self, *args: Any, **kwargs: Any) -> Holder | None:
         """
@@ -171,6 +178,7 @@ class FencedTask(OnCommit, Task):
         held = current.held_here(key, run.options.settings.place)
         if held is not None:
             run.lease, run.borrowed = held, True
+            self._claim_under(run, held)
             return
         run.if_held = outcomes.foresee(run)
         try:
@@ -182,8 +190,16 @@ class FencedTask(OnCommit, Task):
             return
         if isinstance(answer, Held):
             raise outcomes.miss(run, key, answer.holder)
+        if isinstance(answer, Done):
+            raise repeats.end_as_done(run, repeats.done_before(self.app, answer.record))
 
-    def _ask(self, run: Run, claim: Claim) -> Lease | Held | DeliveryEnded:
+    def _claim_under(self, run: Run, held: Lease) -> None:
+        """Claim the record of an eager run within an execution that has its key: nothing is acquired."""
+        done = run.claim_record(held) if run.record_key else None
+        if done is not None:
+            raise repeats.end_as_done(run, repeats.done_before(self.app, done.record))
+
+    def _ask(self, run: Run, claim: Claim) -> Lease | Held | DeliveryEnded | Done:
         return (
             runtime(self.app)
             .locker(run.options.ttl)
@@ -197,7 +213,7 @@ class FencedTask(OnCommit, Task):
             )
         )
 
-    def _ended_before(self, run: Run, end: DeliveryEnded) -> Lease | Held | DeliveryEnded:
+    def _ended_before(self, run: Run, end: DeliveryEnded) -> Lease | Held | DeliveryEnded | Done:
         """A copy of an ended delivery: complete what it left undone, without the body where that is possible."""
         outcome = outcomes.ended_before(run, end)
         if outcome is not None:
@@ -234,7 +250,6 @@ class FencedTask(OnCommit, Task):
         except BaseException as error:
             refusal = run.refusal_in(error)
             if refusal is not None:
-                run.release(outcomes.ending_of_refusal(run, refusal))
                 raise self._after_refusal(run, refusal) from error
             run.end(endings.ending_of_error(error))
             if run.succeeded_by_copy and isinstance(error, Exception):
@@ -242,7 +257,8 @@ class FencedTask(OnCommit, Task):
             raise
         else:
             ending = endings.ending_of_value(run, value)
-            run.end(ending, complete=endings.can_be_completed(run, ending))
+            complete = endings.can_be_completed(run, ending) or ending.result is not None
+            run.end(ending, complete=complete)
         finally:
             run.release()
         if run.succeeded_by_copy:
@@ -259,27 +275,46 @@ class FencedTask(OnCommit, Task):
     def _run_body(self, run: Run, body: Any, args: Any, kwargs: Any) -> Any:
         stoppable = not (self.request.is_eager or run.options.lost_policy == "flag")
         with (
-            current.entered(current.Frame(run.lease or NullLease(self, runtime(self.app).emit), self, run)),
+            current.entered(
+                current.Frame(
+                    run.lease or NullLease(self, runtime(self.app).emit), self, run, record=run.record_key
+                )
+            ),
             interruptible(run.body, wanted=stoppable),
         ):
             return called(body, args, kwargs)
 
-    def _after_refusal(self, run: Run, error: LeaseLost | Contended | StaleToken) -> Exception:
-        if isinstance(error, LeaseLost | StaleToken):
-            return outcomes.lost(run, error)
+    def _after_refusal(self, run: Run, error: Refusal) -> Exception:
+        if isinstance(error, AlreadyDone):
+            return self._after_repeat(run, error)
+        if isinstance(error, StaleToken):
+            return losses.stale(run, error)
+        if isinstance(error, LeaseLost):
+            return losses.lost(run, error)
+        run.release()  # what becomes of the message is decided next, so nothing is remembered yet
         if self.request.is_eager:
             return error
         return outcomes.miss(run, error.key or run.key, error.holder)
 
+    def _after_repeat(self, run: Run, done: AlreadyDone) -> Exception:
+        """The body found its own work done, as by a record in its database."""
+        ending = endings.ending_of_call(self, run.record_key, done.result) if done.has_result else None
+        # Not marked: a copy is to find the record, too, and to end in the same way.
+        run.release(ending, marked=False)
+        return repeats.end_as_done(run, done)
+
     def _call_directly(self, body: Any, args: Any, kwargs: Any, *, inject: bool) -> Any:
         """A call as of a function: `Contended` on a miss, the lease of the calling execution if it has the key."""
-        from celery_fence.task.hold import lease_for_call
+        from celery_fence.task.hold import call_under_lease
 
         options = TaskOptions.of(self)
         if options.lock_key is None:
             return body(*args, **kwargs)
-        with lease_for_call(self, options, args, kwargs) as lease:
+
+        def under(lease: Lease | NullLease) -> Any:
             return called(body, args, injected(kwargs, options.inject_as, lease) if inject else kwargs)
+
+        return call_under_lease(self, options, args, kwargs, under)
 
 
 def called(body: Any, args: Any, kwargs: Any) -> Any:

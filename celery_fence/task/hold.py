@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from celery import current_task
 from celery.canvas import Signature
 
-from celery_fence.errors import ConfigError, Contended, StoreUnavailable
+from celery_fence.errors import AlreadyDone, ConfigError, Contended, StoreUnavailable
 from celery_fence.fencing.transactions import transactions_of
 from celery_fence.locking import current, events
 from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.lease import Lease, NullLease
 from celery_fence.locking.locker import Terms
-from celery_fence.locking.store import Claim, DeliveryEnded, Facts, Held
+from celery_fence.locking.records import Done
+from celery_fence.locking.store import Claim, DeliveryEnded, Ending, Facts, Held
+from celery_fence.task import endings, repeats
 from celery_fence.task import given as rules
 from celery_fence.task.deaths import SHARE
 from celery_fence.task.given import Given
@@ -84,21 +86,49 @@ def hold(
     yield from _lent(None, lambda: asking.take(wait=patience), end)
 
 
-@contextmanager
-def lease_for_call(task: Any, options: TaskOptions, args: Any, kwargs: Any) -> Iterator[Lease | NullLease]:
-    """The lease for a direct call of *task*; the null lease where its outage policy is ``run``."""
+def call_under_lease(
+    task: Any, options: TaskOptions, args: Any, kwargs: Any, body: Callable[[Lease | NullLease], Any]
+) -> Any:
+    """
+    What a direct call of *task* returns: *body* under its lease; the null lease where its outage policy is ``run``.
+
+    Work that its idempotency record says is done isn't done again: the recorded result
+    is returned, or `AlreadyDone` raised where none was kept.
+    """
     if options.lock_key is None:
         raise ConfigError(f"Task {task.name!r} has no lock_key.")
-    key = options.lock_key.render(args, without_token(task.name, kwargs, options.inject_as))
-    asking = Asking(task.app, key, options.ttl, terms_of(options), source=task)
-    yield from _lent(task, lambda: _take_or_go_without(asking, task, options), asking.give_back)
+    own = without_token(task.name, kwargs, options.inject_as)
+    once = options.idempotency_key
+    asking = Asking(
+        task.app,
+        options.lock_key.render(args, own),
+        options.ttl,
+        terms_of(options),
+        source=task,
+        record=once.render(args, own) if once is not None else "",
+    )
+    try:
+        with _lending(asking, task, options) as lease:
+            value = body(lease)
+            asking.ending = endings.ending_of_call(task, asking.record, value)
+            return value
+    except AlreadyDone as done:
+        if not (asking.record and done.record == asking.record and done.has_result):
+            raise
+        return done.result
 
 
-def _lent(task: Any, take: Callable[[], T], end: Callable[[], None]) -> Iterator[T]:
+@contextmanager
+def _lending(asking: Asking, task: Any, options: TaskOptions) -> Iterator[Lease | NullLease]:
+    take = lambda: _take_or_go_without(asking, task, options)  # noqa: E731 - as below
+    yield from _lent(task, take, asking.give_back, record=asking.record)
+
+
+def _lent(task: Any, take: Callable[[], T], end: Callable[[], None], *, record: str = "") -> Iterator[T]:
     """Take the lease, be under it, and end it, even if a soft time limit strikes in the middle of that."""
     try:
         lease = take()
-        with current.entered(current.Frame(lease, task, _run_here())):
+        with current.entered(current.Frame(lease, task, _run_here(), record=record)):
             yield lease
     finally:
         try:
@@ -150,25 +180,32 @@ def _take_or_go_without(asking: Asking, task: Any, options: TaskOptions) -> Leas
 class Asking:
     """One wish for one key, and the lease that came of it; `give_back` is safe whatever happened before."""
 
-    def __init__(self, app: Any, key: str, ttl: float, terms: Terms, *, source: Any) -> None:
+    def __init__(
+        self, app: Any, key: str, ttl: float, terms: Terms, *, source: Any, record: str = ""
+    ) -> None:
         self.key = key
+        self.record = record
+        self.ending: Ending | None = None
         self._app = app
         self._ttl = ttl
         self._terms = terms
         self._source = source
         self._lease: Lease | None = None
+        self._claimed_under: Lease | None = None
 
     def take(self, *, wait: float = 0.0) -> Lease:
         """
         The lease on the key, or the one that this very execution has already.
 
         A held key is asked for again, at growing intervals of at most half a second,
-        until *wait* seconds have passed. Raises `Contended` or `StoreUnavailable`.
+        until *wait* seconds have passed. Raises `Contended` or `StoreUnavailable`, and
+        `AlreadyDone` where the work of its record is done.
         """
         if self._lease is not None and not self._lease.lost:
             return self._lease
         held = current.held_here(*self.tag)
         if held is not None:
+            self._claim_under(held)
             return held
         clock = steady_clock()
         asked_at, tries = clock(), 0
@@ -183,10 +220,14 @@ class Asking:
             tries += 1
 
     def give_back(self) -> None:
-        """Release the lease, if one was taken here and wasn't given back before."""
+        """Release the lease, if one was taken here and wasn't given back before; end the record in any case."""
+        locker = runtime(self._app).locker(self._ttl)
         if self._lease is not None:
-            runtime(self._app).locker(self._ttl).release(self._lease)
+            locker.release(self._lease, self.ending)
             self._lease = None
+        if self._claimed_under is not None:
+            locker.end_record(self._claimed_under, self._claim(), self.ending)
+            self._claimed_under = None
 
     def take_over(self, earlier: Asking) -> None:
         """Have the lease of an *earlier* asking for the same key, which then gives nothing back."""
@@ -202,18 +243,37 @@ class Asking:
         """The key, and the store it is in."""
         return self.key, FenceSettings.of(self._app).place
 
-    def _ask(self, *, waited: float) -> Lease | Held:
+    def _claim_under(self, held: Lease) -> None:
+        """Claim the record of a direct call under the lease of the execution that makes it: nothing is acquired."""
+        if not self.record or self._claimed_under is not None:
+            return
+        done = runtime(self._app).locker(self._ttl).claim_record(held, self._claim())
+        if done is not None:
+            raise repeats.done_before(self._app, done.record)
+        self._claimed_under = held
+
+    def _claim(self) -> Claim:
         facts = Facts(
             task_name=getattr(self._source, "name", "") or "",
             task_id=_task_id(),
             host=socket.gethostname(),
             pid=os.getpid(),
         )
+        return Claim(
+            self.key,
+            _owner_here(),
+            self._ttl,
+            facts,
+            record=self.record,
+            record_retention=FenceSettings.of(self._app).record_retention,
+        )
+
+    def _ask(self, *, waited: float) -> Lease | Held:
         answer = (
             runtime(self._app)
             .locker(self._ttl)
             .acquire(
-                Claim(self.key, _owner_here(), self._ttl, facts),
+                self._claim(),
                 source=self._source,
                 terms=self._terms,
                 waited=waited,
@@ -221,6 +281,8 @@ class Asking:
                 on_lost=_interrupter_here(),
             )
         )
+        if isinstance(answer, Done):
+            raise repeats.done_before(self._app, answer.record)
         if isinstance(answer, DeliveryEnded):
             raise StoreUnavailable(
                 f"The store spoke of a delivery that wasn't asked about, for {self.key!r}."

@@ -40,10 +40,12 @@ class TaskOptions:
     *lock_key* is None for a task that isn't fenced: `FencedTask` is the app's
     default base, and the task has no key. *inject_as* is the keyword under which
     the function takes the token, None if it doesn't. *miss_policy* is a policy
-    object, *outage_policy* one as well, or ``"raise"`` or ``"run"``.
+    object, *outage_policy* one as well, or ``"raise"`` or ``"run"``. *idempotency_key*
+    makes the name of the record of work that is done once; None for other work.
     """
 
     lock_key: KeyRule | None
+    idempotency_key: KeyRule | None
     ttl: float
     max_hold: float | None
     renew_fraction: float
@@ -85,9 +87,11 @@ def resolve(task: Any, settings: FenceSettings, app: Any) -> TaskOptions:
     ttl = checked_ttl(app, given) if (given := written.get("lock_ttl")) else settings.ttl
     max_hold = _max_hold(written, settings, app)
     lock_key = _lock_key(written, task, app, without=injected)
+    idempotency_key = _idempotency_key(written, task, without=injected) if lock_key else None
     _check_times(written, settings, ttl, max_hold)
     return TaskOptions(
         lock_key=lock_key,
+        idempotency_key=idempotency_key,
         ttl=ttl,
         max_hold=max_hold,
         renew_fraction=settings.renew_fraction,
@@ -157,11 +161,32 @@ def _lock_key(written: Written, task: Any, app: Any, *, without: str | None) -> 
             f"{given.place} is a list of keys: this version of celery-fence can't do that yet. "
             "Give one key, written as one text such as 'tenant:<tenant_id>'."
         )
+    return _rule(given, written, task, without=without)
+
+
+def _idempotency_key(written: Written, task: Any, *, without: str | None) -> KeyRule | None:
+    given = written.get("idempotency_key")
+    if given is None:
+        return None
+    try:
+        return _rule(given, written, task, without=without, slots=True)
+    except ConfigError as error:
+        said = str(error)
+        if not said.startswith("lock_key"):
+            raise
+        raise ConfigError(f"idempotency_key{said.removeprefix('lock_key')}") from error
+
+
+def _rule(
+    given: rules.Given, written: Written, task: Any, *, without: str | None, slots: bool = False
+) -> KeyRule:
+    spec = given.value
     if not isinstance(spec, str) and not callable(spec):
         raise given.wrong("a template such as 'tenant:<tenant_id>', or a function of the task's arguments")
     if isinstance(spec, FunctionType) and next(iter(inspect.signature(spec).parameters), "") == "self":
         spec = MethodType(spec, task)
-    return key_rule(spec, signature=signature_of(run_of(task), without=without), task=written.task)
+    signature = signature_of(run_of(task), without=without)
+    return key_rule(spec, signature=signature, task=written.task, slots=slots)
 
 
 def _refuse_missing_key(task: Any, app: Any) -> None:

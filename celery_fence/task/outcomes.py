@@ -16,7 +16,7 @@ from celery.exceptions import Ignore, Reject
 from celery_fence.errors import Contended, StoreUnavailable
 from celery_fence.locking import events, policies
 from celery_fence.locking.policies import Fail, GiveUp, Miss, SendLater, SendToBack, SkipRun, decide
-from celery_fence.locking.store import DeliveryEnded, Ending, Gone, Holder
+from celery_fence.locking.store import DeliveryEnded, Gone, Holder
 from celery_fence.task.dead_letters import dead_letter
 from celery_fence.task.endings import Finished, ending_of_decision
 from celery_fence.task.install import runtime
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from celery_fence.task.run import Run
 
 logger = logging.getLogger(__name__)
-
-LOST_RETRIES = 5
-"""How often a run that lost its lease is sent again before it fails with `LeaseLost`."""
 
 HOUR = 3600.0
 
@@ -59,24 +56,36 @@ def foresee(run: Run) -> str:
     if not run.identity or run.nesting:
         return ""
     somebody = Holder(run.key, owner="", token=0, ttl_left=None)
-    return ending_of_decision(
+    ending = ending_of_decision(
         decide(run.options.miss_policy, _asked(run, run.key, somebody, run.notes.misses))
     )
+    return "" if ending and _ended_unheard_of(run) else ending
 
 
 def miss(run: Run, key: str, holder: Holder | None) -> Exception:
     """What becomes of *run*'s message, because *key* is held: its own, or that of a block in its body."""
     run.subject = key
-    if (
-        holder is not None
-        and (run.is_copy_of(holder) or run.overtook(holder))
-        and not run.task.request.is_eager
-    ):
+    if not run.task.request.is_eager and holder is not None and _waits_for(run, holder):
         return put_off(run, holder)
     count = run.notes.misses
     asked = _asked(run, key, holder, count)
     _tell_hook(run, asked)
     return _act(run, run.options.miss_policy, asked, count, _contended(key, holder, count))
+
+
+def _waits_for(run: Run, holder: Holder) -> bool:
+    """Whether nothing is to be decided about *run*'s message: it runs as *holder*, is to follow it, or has ended."""
+    return run.is_copy_of(holder) or run.overtook(holder) or _ended_unheard_of(run)
+
+
+def _ended_unheard_of(run: Run) -> bool:
+    """
+    Whether the message is a copy of one that has an outcome, of which the lease store hasn't heard.
+
+    A run lost its lease while the store was out of reach: how it ended can be noted only
+    when the store is back, and a copy may ask before. One call to the backend, for copies only.
+    """
+    return _is_marked_as_copy(run) and has_outcome(run)
 
 
 def outage(run: Run, error: StoreUnavailable) -> Exception:
@@ -96,37 +105,6 @@ def outage(run: Run, error: StoreUnavailable) -> Exception:
         return error
     count = run.notes.outages
     return _act(run, policy, _asked(run, run.key, None, count), count, error)
-
-
-def ending_of_refusal(run: Run, refusal: Exception) -> Ending | None:
-    """
-    What the release is to remember of a run that the fence has stopped with *refusal*.
-
-    A loss that ends the message for good; None where it comes back, or a policy has yet to decide.
-    """
-    return Ending("failed") if not isinstance(refusal, Contended) and _loss_is_final(run) else None
-
-
-def lost(run: Run, error: Exception) -> Exception:
-    """What becomes of *run*'s message after its lease was lost and its body stopped with *error*."""
-    if run.succeeded_by_copy:
-        return superseded(run)
-    if _loss_is_final(run):
-        if run.options.lost_policy == "retry" and not run.task.request.is_eager:
-            logger.error(
-                "Task %s[%s] lost its lease %d times; it fails now", run.task.name, run.task_id, LOST_RETRIES
-            )
-        run.ended = "failed"
-        return error
-    run.mute = has_outcome(run)  # a copy may have ended it meanwhile: RETRY would stand over that
-    delay = min(2.0**run.notes.losses, _longest_delay(run) or HOUR)
-    notes = run.notes.cleared().lost_again()
-    return retry(run, error, delay, notes)
-
-
-def _loss_is_final(run: Run) -> bool:
-    again = run.options.lost_policy == "retry" and not run.task.request.is_eager
-    return not again or run.notes.losses >= LOST_RETRIES
 
 
 def superseded(run: Run) -> Exception:
@@ -183,7 +161,11 @@ def _act_again(run: Run, end: DeliveryEnded) -> Exception:
 
 
 def _may_be_known_elsewhere(run: Run) -> bool:
-    return run.redelivered or run.notes.put_offs > 0 or has_outcome(run)
+    return _is_marked_as_copy(run) or has_outcome(run)
+
+
+def _is_marked_as_copy(run: Run) -> bool:
+    return run.redelivered or run.notes.put_offs > 0
 
 
 def put_off(run: Run, holder: Holder | None) -> Exception:
@@ -200,7 +182,7 @@ def put_off(run: Run, holder: Holder | None) -> Exception:
         holder,
         attempt=run.notes.put_offs,
         roll=random.random(),
-        longest_delay=_longest_delay(run),
+        longest_delay=longest_delay(run),
     )
     decision = decide(policies.Retry(), waits)
     return _come_again(run, decision.delay if isinstance(decision, SendLater) else 1.0, holder)
@@ -208,7 +190,7 @@ def put_off(run: Run, holder: Holder | None) -> Exception:
 
 def _come_again(run: Run, delay: float, holder: Holder | None = None) -> Exception:
     """Publish this copy for later and end it without a trace."""
-    delay = min(max(delay, 1.0), _longest_delay(run) or HOUR)
+    delay = min(max(delay, 1.0), longest_delay(run) or HOUR)
     try:
         # Without its expiry: Celery would write REVOKED under the id of the running message.
         send_again(run.task, run.notes.put_off_again(), delay=delay, expires=None)
@@ -230,7 +212,7 @@ def _asked(run: Run, key: str, holder: Holder | None, count: Count) -> Miss:
         retries=run.retries,
         stage=count.stage,
         roll=random.random(),
-        longest_delay=_longest_delay(run),
+        longest_delay=longest_delay(run),
         since_last=count.since_last(now),
     )
 
@@ -258,7 +240,14 @@ def _carry_out(
         case SkipRun():
             skipped = skip(run, decision, holder)
             runtime(run.task.app).emit(
-                events.Skipped(run.task, run.subject, holder, run.task_id, skipped.record)
+                events.Skipped(
+                    run.task,
+                    run.subject,
+                    holder,
+                    run.task_id,
+                    skipped.record,
+                    "held" if holder is not None else "store_unavailable",
+                )
             )
             return skipped
         case Fail():
@@ -277,7 +266,7 @@ def _send_again(
     return retry(run, why, decision.delay, notes)
 
 
-def _longest_delay(run: Run) -> float | None:
+def longest_delay(run: Run) -> float | None:
     """
     Half of the broker's visibility timeout where it has one.
 

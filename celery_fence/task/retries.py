@@ -7,7 +7,8 @@ run that copy and stored how it ended, and RETRY would stand over it for ever:
     A publishes the copy ... B runs it, stores SUCCESS ... A stores RETRY
 
 Celery's backends look before they write over a SUCCESS, but not in one step with the
-writing, and not at a FAILURE. So it is stored here before the copy is published.
+writing, and not at a FAILURE. So it is stored here before the copy is published, and not at
+all where the message has an outcome already: another copy has ended it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def has_outcome(run: Run) -> bool:
 
 
 def _tell_retry(run: Run, why: Exception) -> None:
-    """Store RETRY, if it can be: the message goes on either way."""
+    """Store RETRY, if it can be and nothing final is there: the message goes on either way."""
+    if not run.mute:
+        run.mute = has_outcome(run) or run.mute
     if run.mute or not stores_result(run):
         return
     try:

@@ -9,23 +9,29 @@ import socket
 import uuid
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from celery_fence.errors import Contended, LeaseLost, StaleToken
+from celery_fence.errors import AlreadyDone, Contended, LeaseLost, StaleToken
 from celery_fence.locking.lease import Lease, NullLease
 from celery_fence.locking.store import Claim, Ending, Facts, Gone, Holder
 from celery_fence.task.install import runtime
 from celery_fence.task.interrupt import Body
 from celery_fence.task.notes import HEADER, RUN, Notes, wall_clock
 from celery_fence.task.options import TaskOptions
+from celery_fence.task.slot import slot_in
 
 if TYPE_CHECKING:
+    from celery_fence.locking.records import Done
     from celery_fence.locking.store import ReleaseAnswer
 
 logger = logging.getLogger(__name__)
 
 DELAY_QUEUE = re.compile(r"(^|_)celery_delayed_\d+$")
 """The queues of Celery's native delayed delivery (kombu.transport.native_delayed_delivery)."""
+
+
+Refusal: TypeAlias = LeaseLost | Contended | StaleToken | AlreadyDone
+"""What the fence ends a body with."""
 
 
 class Run:
@@ -37,11 +43,15 @@ class Run:
     """
 
     key = ""
+    record_key = ""
+    """The idempotency key; empty for work that may be repeated."""
     subject = ""
     """The key that a miss is about: the run's own, or that of a block in its body."""
     lease: Lease | NullLease | None = None
     borrowed = False
     """The lease is that of the execution around this one, which releases it."""
+    claimed = False
+    """Its record was claimed under a borrowed lease, and has to be ended before that is released."""
     entered = False
     awaits_body = False
     """A base class's `__call__` runs under the lease and is to call ours."""
@@ -76,6 +86,7 @@ class Run:
         self.args = args
         self.kwargs = without_token(task.name, kwargs, self.options.inject_as)
         self.body = Body()
+        self._slot = slot_in(request)
         self.identity = "" if request.is_eager or not self.notes.delivery else self._identity()
         self.followers: Counter[str] = Counter()
 
@@ -85,9 +96,10 @@ class Run:
         return self.options.lock_key is not None
 
     def render(self) -> str:
-        """The key of this execution. `LockKeyError` if it can't be built from the arguments."""
-        rule = self.options.lock_key
+        """The key of this execution. `LockKeyError` if it or the idempotency key can't be built from the arguments."""
+        rule, once = self.options.lock_key, self.options.idempotency_key
         if rule is not None and not self.key:
+            self.record_key = once.render(self.args, self.kwargs, slot=self._slot) if once is not None else ""
             self.key = self.subject = rule.render(self.args, self.kwargs)
         return self.key
 
@@ -103,6 +115,8 @@ class Run:
             if_held=self.if_held,
             retention=self.options.settings.done_retention,
             lost_delay=self.options.lost_delay,
+            record=self.record_key,
+            record_retention=self.options.settings.record_retention,
         )
 
     def _identity(self) -> str:
@@ -161,31 +175,52 @@ class Run:
         self.ended = ending.how if ending is not None else ""
         self.remembered = self.remembered and complete
 
-    def release(self, ending: Ending | None = None) -> None:
+    def release(self, ending: Ending | None = None, *, marked: bool = True) -> None:
         """
-        Give the lease back, once, and have the store remember how the delivery ended.
+        Give the lease back, once, and have the store remember how the delivery ended, if *marked*, and the record.
 
         What the store answered is kept for who decides what follows. Noted as done
         only afterwards: where a soft time limit strikes on the way, the net under
         `__call__` does it again.
         """
-        if self.released or self.borrowed or not isinstance(self.lease, Lease):
+        if self.released or not isinstance(self.lease, Lease):
+            return
+        if self.borrowed:
+            self._end_record(self.lease, ending)
             return
         self.answer = (
             runtime(self.task.app)
             .locker(self.options.ttl)
-            .release(self.lease, ending if self.identity else None, self.identity)
+            .release(
+                self.lease,
+                ending if self.identity or self.record_key else None,
+                self.identity if marked else "",
+            )
         )
         self.remembered = ending is not None and self.answer is not None
         self.released = True
 
-    def refusal_in(self, error: BaseException) -> LeaseLost | Contended | StaleToken | None:
+    def claim_record(self, held: Lease) -> Done | None:
+        """Claim the record of this run under the lease of the execution around it; `Done` where its work was done."""
+        locker = runtime(self.task.app).locker(self.options.ttl)
+        done = locker.claim_record(held, self.claim())
+        self.claimed = done is None
+        return done
+
+    def _end_record(self, held: Lease, ending: Ending | None) -> None:
+        if self.claimed:
+            runtime(self.task.app).locker(self.options.ttl).end_record(held, self.claim(), ending)
+            self.claimed = False
+
+    def refusal_in(self, error: BaseException) -> Refusal | None:
         """
-        *error*, if the fence has ended the body with it: a loss, a miss, or a write refused for the run's own token.
+        *error*, if the fence has ended the body with it: a loss, a miss, a refused write, work that was done before.
 
         A stale token that isn't the run's, such as one in a message it looks at, is the
-        body's own business.
+        body's own business, and so is other work than the run's own that was done.
         """
+        if isinstance(error, AlreadyDone):
+            return error if self.record_key and error.record == self.record_key else None
         if isinstance(error, StaleToken):
             own = self.lease.token if self.lease is not None else None
             return error if own is not None and error.token == own else None

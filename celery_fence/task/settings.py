@@ -54,6 +54,7 @@ class FenceSettings:
     prefix: str = "fence"
     counter_retention: float = 7 * 86400.0
     done_retention: float = _HOUR
+    record_retention: float = 86400.0
     remember_results: bool = True
     dead_letter_queue: str = "fence.dead_letters"
 
@@ -186,6 +187,7 @@ _RULES: Final[Mapping[str, Callable[[Any, Given], Any]]] = {
     ),
     "counter_retention": lambda _app, given: rules.seconds(given, least=60.0),
     "done_retention": lambda _app, given: rules.seconds(given, least=60.0),
+    "record_retention": lambda _app, given: rules.seconds(given, least=60.0),
     "remember_results": lambda _app, given: rules.flag(given),
     "dead_letter_queue": lambda _app, given: rules.text(given, must="the name of a queue, without spaces"),
 }

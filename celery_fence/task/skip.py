@@ -75,14 +75,32 @@ def skip(run: Run, decision: SkipRun, holder: Holder | None) -> Skipped:
         _send_what_follows(task, request, value)
     else:
         _end_chain(run, value)
-    if not request.is_eager or task.store_eager_result:
-        task.backend.mark_as_done(request.id, value, request, stores_result(run))
+    _store(run, value)
     why = (
         "the lease store is out of reach"
         if holder is None
         else f"held by {holder.facts.task_name or holder.owner}"
     )
     return Skipped(value, f"skipped: {run.subject}, {why}")
+
+
+def answer(run: Run, value: Any, reason: str) -> Skipped:
+    """
+    End the message with the result that its work had when it was done before; returns what to raise.
+
+    That is its result: links run, and chain, chord and group go on with it.
+    """
+    run.skipping = True
+    _send_what_follows(run.task, run.task.request, value)
+    _store(run, value)
+    return Skipped(value, reason)
+
+
+def _store(run: Run, value: Any) -> None:
+    """Store *value* as the result, and count it for its chord, as Celery does after a success."""
+    task, request = run.task, run.task.request
+    if not request.is_eager or task.store_eager_result:
+        task.backend.mark_as_done(request.id, value, request, stores_result(run))
 
 
 def _own_result(run: Run, result: Any) -> Any:

@@ -17,7 +17,6 @@ LATER: Final[Mapping[str, object]] = {
     "lock_holders": 1,
     "lock_cooldown": 0,
     "fence_mode": "enforce",
-    "idempotency_key": None,
 }
 """Options that a later version brings, and the one value that each may have until then."""
 
@@ -30,6 +29,7 @@ OPTIONS: Final = (
     "outage_policy",
     "inject_as",
     "lock_lost_delay",
+    "idempotency_key",
     *LATER,
 )
 

@@ -104,6 +104,13 @@ class TestCheckAtStart:
         store.note([Note(CLAIM.key, "d1", "returned", 60.0)])
         assert store.history(CLAIM.key).token == grant.token
         store.force_release(CLAIM.key)
+        once = Claim("another", "owner", 30.0, record="payment:7")
+        token = store.acquire(once).token
+        store.raise_counter(once, token, token)
+        store.release(once, token, Ending("returned", result=b"42"))
+        assert [record.key for record in store.records()] == ["payment:7"]
+        assert store.record("payment:7").value == b"42"
+        store.delete_record("payment:7")
         store.close()
 
 

@@ -20,6 +20,7 @@ from celery_fence.locking.store import (
     Held,
     Kept,
     Note,
+    Raised,
     Released,
     Renewal,
 )
@@ -170,6 +171,21 @@ class TestOutages:
             store.note([NOTE])
             assert store.acquire(COPY).noted
             assert store.acquire(Claim(CLAIM.key, "o", 30.0, delivery="d4")).noted
+            store.close()
+
+    def test_a_full_server_records_what_is_done_and_raises_counters(self, prefix):
+        with embedded_server() as server, admin(server) as client:
+            store = from_url(server.url, prefix=prefix)
+            done, lost = (Claim(key, "o", 30.0, record=f"record of {key}") for key in ("done", "lost"))
+            tokens = {claim.key: store.acquire(claim).token for claim in (done, lost)}
+            client.config_set("maxmemory", "1")
+
+            assert store.raise_counter(done, tokens["done"], tokens["done"] + 10**9) == Raised()
+            store.release(done, tokens["done"], Ending("returned", result=VALUE))
+            store.force_release("lost")
+            store.release(lost, tokens["lost"], Ending("returned", result=VALUE))
+            assert [store.record(f"record of {key}").value for key in ("done", "lost")] == [VALUE] * 2
+            assert store.delete_record("record of lost").size == len(VALUE)
             store.close()
 
     def test_a_user_without_scripts_is_told_which_permission_is_missing(self, client, server, prefix):

@@ -42,8 +42,10 @@ def test_no_two_names_are_equal():
     names = [name for key in parts for name in Names("fence").of(key.encode())[:2]]
     names += set(Names("fence").indexes())
     names += [Names("fence").done(key.encode(), delivery.encode()) for key in parts for delivery in parts]
+    names += [Names("fence").record(key.encode())[0] for key in parts]
+    names += set(Names("fence").record_indexes())
 
-    assert len(set(names)) == 2 * len(parts) + 64 + len(parts) ** 2
+    assert len(set(names)) == 3 * len(parts) + 2 * 64 + len(parts) ** 2
 
 
 def test_a_lease_keeps_what_its_claim_has_and_a_marker_what_an_end_has(client, server):
@@ -65,6 +67,57 @@ def test_a_lease_keeps_what_its_claim_has_and_a_marker_what_an_end_has(client, s
     store.note([Note(KEY, "d", "returned", 3600.0)])
     assert set(client.hgetall(marker)) == {b"how", b"at", b"by", b"noted"}
     store.close()
+
+
+def test_a_record_and_its_index_are_named_as_documented_and_keep_what_there_is(client, server):
+    """In the bucket of the idempotency key, which is another one than that of the lock key."""
+    store = from_url(server.url)
+    claim = Claim(KEY, "o", 30.0, record="payment:7", record_retention=500.0)
+    record, index = b"fence:{b21}:record:payment:7", b"fence:{b21}:records"
+    grant = store.acquire(claim)
+    assert set(client.hgetall(record)) == {b"key", b"owner", b"token", b"claimed", b"facts"}
+    for how, value in [("returned", b"5"), ("returned", None)]:
+        store.delete_record("payment:7")
+        store.release(claim, grant.token, Ending(how, result=value))
+        more = {b"done", b"value"} if value else {b"done"}
+        assert set(client.hgetall(record)) == {b"key", b"owner", b"token", b"claimed", b"facts", *more}
+
+    assert sorted(client.keys()) == [record, index, b"fence:{b44}:token:tenant:7:sync"]
+    assert client.hget(record, "key") == KEY.encode()
+    assert 400_000 < client.pttl(record) <= 500_000
+    assert client.zscore(index, "payment:7") == pytest.approx(client.time()[0] * 1000 + 500_000, abs=5000)
+    assert client.pttl(index) >= 499_000
+    store.close()
+
+
+def test_records_that_expired_leave_the_index_with_the_next_one(store, client):
+    _, index = store._names.record(b"payment:7")
+    client.zadd(index, {"long dead": 1})
+    store.acquire(Claim(KEY, "o", 30.0, record="payment:7"))
+
+    assert client.zrange(index, 0, -1) == [b"payment:7"]
+
+
+def test_a_dropped_claim_leaves_nothing(store, client):
+    claim = Claim(KEY, "o", 30.0, record="payment:7")
+    store.release(claim, store.acquire(claim).token, Ending("failed"))
+
+    assert [name for name in client.scan_iter() if b":token:" not in name] == []
+
+
+@pytest.mark.parametrize("junk", ["text", "hash"])
+def test_junk_in_the_place_of_a_record_is_no_record(store, client, junk):
+    record, _ = store._names.record(b"payment:7")
+    if junk == "text":
+        client.set(record, "x")
+    else:
+        client.hset(record, "something", "else")
+    claim = Claim(KEY, "o", 30.0, record="payment:7")
+    assert store.record("payment:7") is None
+    store.release(claim, store.acquire(claim).token, Ending("returned", result=b"5"))
+
+    assert store.record("payment:7").value == b"5"
+    assert client.pttl(record) > 0
 
 
 def test_markers_are_kept_for_their_retention_and_no_longer(store, client):

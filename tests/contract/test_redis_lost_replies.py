@@ -15,6 +15,7 @@ from celery_fence.locking.store import (
     Granted,
     Kept,
     Note,
+    Raised,
     Released,
     Renewal,
 )
@@ -25,6 +26,8 @@ COPY = Claim(CLAIM.key, "copy", 30.0, delivery="d1", message="m1")
 ASKER = Claim(CLAIM.key, "asker", 30.0, delivery="d2", message="m2", if_held="skipped")
 ASKERS_COPY = Claim(CLAIM.key, "asker's copy", 30.0, delivery="d2", message="m2", if_held="skipped")
 VALUE = b"\x00\xff\r\n" * 2000
+ONCE = Claim(CLAIM.key, "owner", 30.0, record="payment:7")
+REPEAT = Claim(CLAIM.key, "repeat", 30.0, record="payment:7")
 NOTE = Note(CLAIM.key, "d1", "returned", 3600.0)
 
 
@@ -167,6 +170,65 @@ class TestLostRepliesAboutDeliveries:
 
         assert proxy.cuts == 1
         assert store.acquire(COPY).noted
+
+
+class TestLostRepliesAboutRecords:
+    def test_a_claim_whose_reply_is_cut_is_claimed_once(self, store_behind_proxy, proxy, store):
+        proxy.cut_reply_to(b"EVAL")
+        grant = store_behind_proxy.acquire(ONCE)
+
+        assert proxy.cuts == 1
+        assert isinstance(grant, Granted)
+        assert (store.record("payment:7").owner, store.record("payment:7").token) == ("owner", grant.token)
+
+    def test_a_release_whose_reply_is_cut_records_once(self, store_behind_proxy, proxy, store):
+        grant = store_behind_proxy.acquire(ONCE)
+        proxy.cut_reply_to(b"EVAL")
+
+        assert store_behind_proxy.release(ONCE, grant.token, Ending("returned", result=VALUE)) == Released()
+        assert proxy.cuts == 1
+        assert store.record("payment:7").value == VALUE
+
+    def test_a_release_whose_reply_was_lost_records_nothing_over_a_successor_s_claim(
+        self, store_behind_proxy, proxy, store
+    ):
+        """The copy of a failed run's release arrives when another does the work already."""
+        grant = store_behind_proxy.acquire(ONCE)
+        proxy.hold_replies()
+        ending = Ending("failed")
+        thread = threading.Thread(target=lambda: store_behind_proxy.release(ONCE, grant.token, ending))
+        thread.start()
+        until(lambda: isinstance(store.acquire(REPEAT), Granted))
+        proxy.reset()
+        proxy.heal()
+        thread.join(10)
+
+        assert store.record("payment:7").owner == "repeat"
+
+    def test_an_answer_from_the_record_whose_reply_is_cut_is_the_same(self, store_behind_proxy, proxy, store):
+        store.release(ONCE, store.acquire(ONCE).token, Ending("returned", result=VALUE))
+        proxy.cut_reply_to(b"EVAL")
+
+        answer = store_behind_proxy.acquire(REPEAT)
+
+        assert proxy.cuts == 1
+        assert answer.record.value == VALUE
+        assert store.holder(CLAIM.key) is None
+
+    def test_a_raised_counter_whose_reply_is_cut_is_raised(self, store_behind_proxy, proxy):
+        grant = store_behind_proxy.acquire(CLAIM)
+        proxy.cut_reply_to(b"EVAL")
+
+        assert store_behind_proxy.raise_counter(CLAIM, grant.token, grant.token + 10**9) == Raised()
+        assert proxy.cuts == 1
+
+    def test_a_deletion_whose_reply_is_cut_has_deleted(self, store_behind_proxy, proxy, store):
+        store.release(ONCE, store.acquire(ONCE).token, Ending("returned"))
+        proxy.cut_reply_to(b"EVAL")
+        store_behind_proxy.delete_record("payment:7")
+
+        assert proxy.cuts == 1
+        assert store.record("payment:7") is None
 
 
 def until(condition):

@@ -11,6 +11,8 @@ from bench.deliveries import questions_asked
 from bench.waiting import wait_until
 from bench.world import Bench
 
+from celery_fence.task.endings import LARGEST_RESULT
+
 BACKGROUND = {"note", "renew"}
 POLICIES = ("retry", "requeue", "dead_letter", "skip", "raise")
 
@@ -64,6 +66,21 @@ def test_each_miss_of_a_message_that_comes_again_asks_once(bench, policy):
 
     assert misses > 1
     assert on_the_path(asked) == {"acquire": misses + 1, "release": 1}
+
+
+@pytest.mark.parametrize("value", [5, "x" * 9000, "x" * 70_000])
+def test_a_run_with_a_record_asks_twice_and_one_that_is_answered_from_it_once(bench, value):
+    """Also where the result is too large for the record."""
+    key, plan = bench.key(), {"order": bench.key("order"), "value": value}
+    with questions_asked(bench) as first:
+        bench.send("once", key, plan).get(timeout=20)
+    with questions_asked(bench) as second:
+        result = bench.send("once", key, plan)
+        wait_until(result.ready)
+
+    assert on_the_path(first) == {"acquire": 1, "release": 1}
+    assert on_the_path(second) == {"acquire": 1}
+    assert result.successful() is (len(str(value)) < LARGEST_RESULT)
 
 
 def test_100_misses_ask_100_times(bench):

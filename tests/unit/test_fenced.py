@@ -30,7 +30,7 @@ from celery_fence import (
 )
 from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.lease import NullLease
-from celery_fence.locking.store import Claim, Granted
+from celery_fence.locking.store import Claim, Granted, Held
 from celery_fence.stores.memory import MemoryStore
 from celery_fence.task.notes import Notes, Route
 
@@ -360,6 +360,26 @@ class TestAMiss:
         assert Notes.read(sent[0][0]) == Notes(delivery="d", put_offs=1)
         assert app.AsyncResult("mine").state == "PENDING"
 
+    @pytest.mark.parametrize("policy", ["retry", "skip", "dead_letter", "raise"])
+    @pytest.mark.parametrize("headers", [{"delivery": "d"}, {"delivery": "d", "put_offs": 1}])
+    def test_of_a_copy_that_has_an_outcome_the_store_has_not_heard_of_says_nothing(  # noqa: PLR0917 - fixtures
+        self, task, in_worker, occupy, app, sent, leases, policy, headers
+    ):
+        """Its run lost its lease while the store was away: how it ended is noted only when that is back."""
+        app.backend.store_result("mine", ValueError("of the run"), "FAILURE")
+        occupy("job:k", task_id="another")
+        marked = "put_offs" not in headers
+        info = {"exchange": "", "routing_key": app.conf.task_default_queue, "redelivered": marked}
+        outcome = in_worker(
+            task(miss_policy=policy), "k", id="mine", headers={"fence": headers}, delivery_info=info
+        )
+        asked = leases.acquire(Claim("job:k", "who asks", 9.0, delivery="the task|mine|0|0.d"))
+
+        assert outcome.state == "IGNORED"
+        assert "of the run" in str(app.AsyncResult("mine").result)
+        assert [Notes.read(headers).delivery for headers, _ in sent] == ["d"]
+        assert isinstance(asked, Held)
+
     def test_of_the_same_task_id_sent_twice_on_purpose_is_a_miss(self, task, in_worker, occupy, app):
         occupy("job:k", task_name="the task", task_id="mine", delivery="0.other")
         in_worker(task(miss_policy="skip"), "k", id="mine", headers={"fence": {"delivery": "d"}})
@@ -634,6 +654,18 @@ class TestAMessageThatComesBack:
 
         assert (outcome.state, states) == ("RETRY", ["RETRY"])
         assert "of the copy" in str(app.AsyncResult("mine").result)
+
+    def test_never_stores_its_retry_over_an_outcome_that_is_there_already(
+        self, task, in_worker, occupy, app, sent
+    ):
+        """A message that was published twice: no broker flags the second."""
+        app.backend.store_result("mine", ValueError("of the first"), "FAILURE")
+        occupy("job:k")
+        outcome = in_worker(task(), "k", id="mine", headers={"fence": {"delivery": "d"}})
+
+        assert outcome.state == "RETRY"
+        assert "of the first" in str(app.AsyncResult("mine").result)
+        assert len(sent) == 1
 
     def test_is_sent_also_when_its_state_cannot_be_stored(
         self, task, in_worker, occupy, *, sent, app, monkeypatch, caplog

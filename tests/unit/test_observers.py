@@ -51,6 +51,8 @@ def every(lease):
         (events.PutOff(TASK, "job:1", HOLDER, "my id", 2.0), "INFO"),
         (events.CopyEnded(TASK, "job:1", "my id", "failed", 30.0), "INFO"),
         (events.Skipped(TASK, "job:1", HOLDER, "my id", {"celery_fence": "skipped"}), "DEBUG"),
+        (events.Skipped(TASK, "job:1", None, "my id", {"charged": 5}, "already_done"), "INFO"),
+        (events.CounterRaised(TASK, "job:1", lease, "my id", 99, "job:1"), "ERROR"),
         (events.DeadLetteredMessage(TASK, "job:1", HOLDER, "my id", "dead", "max_wait", 4, 7.0), "ERROR"),
         (events.RanUnfenced(TASK, "job:1", "my id", OSError("no route")), "ERROR"),
         (

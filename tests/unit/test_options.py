@@ -81,6 +81,7 @@ class TestWhatTheyAreMadeOf:
 
         assert options == TaskOptions(
             lock_key=options.lock_key,
+            idempotency_key=None,
             ttl=30.0,
             max_hold=300.0,
             renew_fraction=0.5,
@@ -607,7 +608,6 @@ class TestWhatComesLater:
             ("lock_cooldown", 5),
             ("fence_mode", "shadow"),
             ("fence_mode", "off"),
-            ("idempotency_key", "payment:<job_id>"),
             ("miss_policy", "wait"),
             ("miss_policy", Wait(timeout=2)),
             ("miss_policy", Retry(max_wait=5, then=Park())),
@@ -621,7 +621,7 @@ class TestWhatComesLater:
         assert " yet" in message
 
     def test_its_defaults_may_be_written(self, declare):
-        declare(lock_holders=1, lock_cooldown=0, fence_mode="enforce", idempotency_key=None)
+        declare(lock_holders=1, lock_cooldown=0, fence_mode="enforce")
 
 
 class TestAWorkersCheck:

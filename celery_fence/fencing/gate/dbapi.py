@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +55,7 @@ class DbapiPlace:
         driver = next(drivers, None)
         whole = all(
             callable(getattr(connection, method, None)) for method in ("cursor", "commit", "rollback")
-        )
+        ) and not inspect.iscoroutinefunction(connection.commit)
         return cls(connection, driver) if driver is not None and whole else None
 
     @property

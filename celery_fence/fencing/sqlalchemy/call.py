@@ -131,7 +131,10 @@ class Call:
 def given(statement: Any) -> dict[Any, Any]:
     """What stands in an INSERT or UPDATE itself: the columns, or their names, with their values."""
     # SQLAlchemy 2.0 keeps ordered_values() apart.
-    return {**(getattr(statement, "_values", None) or {}), **dict(getattr(statement, "_ordered_values", None) or ())}
+    return {
+        **(getattr(statement, "_values", None) or {}),
+        **dict(getattr(statement, "_ordered_values", None) or ()),
+    }
 
 
 def is_ordered(statement: Any) -> bool:

@@ -61,6 +61,7 @@ def _is_any_left(call: Call, path: Path) -> bool:
     if len(path) == 1 and whole_of(key.table) is call.table:
         return False  # the rest of the very row
     points: list[ColumnElement[bool]] = []
+    child = parent
     for step in path:
         child = step.table.alias()
         points += [child.c[element.parent.key] == parent.c[element.column.key] for element in step.elements]

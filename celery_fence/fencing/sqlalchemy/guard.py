@@ -61,6 +61,10 @@ class Guard:
         """Who writes each row, and each key, is found out anew."""
         self.marks, self.flushed_by = {}, {}
 
+    def end_flush(self) -> None:
+        """Whoever writes a row again, in whatever way, is asked on whose behalf."""
+        self.marks = {}
+
     def forget(self) -> None:
         """What was noted of rows isn't true any longer."""
         self.marks, self.born = {}, {}

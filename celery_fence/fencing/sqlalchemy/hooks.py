@@ -22,6 +22,7 @@ def install() -> None:
         (Session, "after_transaction_create", _began, {}),
         (Session, "after_begin", _connected, {}),
         (Session, "before_flush", _before_flush, {}),
+        (Session, "after_flush", _flushed, {}),
         (Session, "after_soft_rollback", _rolled_back, {}),
         (Session, "after_transaction_end", _ended, {}),
         (Engine, "before_execute", statements.before_execute, {"retval": True}),
@@ -45,6 +46,10 @@ def _before_flush(session: Session, _context: Any, _instances: Any) -> None:
     guard = guard_of(session)
     guard.begin_flush()
     guard.check_left_over()
+
+
+def _flushed(session: Session, _context: Any) -> None:
+    guard_of(session).end_flush()
 
 
 def _rolled_back(session: Session, transaction: Any) -> None:

@@ -75,7 +75,13 @@ class SqlAlchemyPlace:
     def ask(self, sql: str, parameters: Mapping[str, Any]) -> Answer:
         """See `mark.Ask`."""
         named = [bindparam(name, type_=TYPES[name]) for name in parameters]
-        result = self.connection.execute(text(sql).bindparams(*named), dict(parameters))
+        passed = self._kept()
+        try:
+            result = self.connection.execute(text(sql).bindparams(*named), dict(parameters))
+        except BaseException:
+            # A deadlock may have rolled back the transaction in the database, with all its locks.
+            passed.clear()
+            raise
         if result.returns_rows:
             return Answer([tuple(row) for row in result], result.rowcount, None)
         return Answer([], result.rowcount, result.lastrowid if self.dialect is dialect_of("mysql") else None)

@@ -10,11 +10,11 @@ what SQLAlchemy would load for the flush anyway.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from sqlalchemy import Connection, Table, inspect
-from sqlalchemy.orm import InstanceState, Mapper, Session
-from sqlalchemy.orm.attributes import NO_VALUE, flag_modified
+from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
+from sqlalchemy.orm.attributes import flag_modified
 
 from celery_fence.errors import LockKeyError, UnfencedWrite
 from celery_fence.fencing.sqlalchemy.condition import Mark
@@ -23,6 +23,8 @@ from celery_fence.fencing.sqlalchemy.moves import moved
 from celery_fence.fencing.sqlalchemy.rule import OWNER, TOKEN, Rule, rule_of
 from celery_fence.fencing.sqlalchemy.seen import rows_seen
 from celery_fence.fencing.writer import Writer
+
+NO_VALUE: Final = LoaderCallableStatus.NO_VALUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +99,22 @@ class Row:
         names = [name for name in self.state.committed_state if name in self.mapper.column_attrs]
         return any(self.state.attrs[name].history.has_changes() for name in names)
 
-    def is_read_without_token(self) -> bool:
-        """Whether values were read, but not the token they belong to: `load_only`, `defer`."""
+    def check_token_read(self, what: str) -> None:
+        """Raise `UnfencedWrite` where values were read without the token they belong to: `load_only`, `defer`."""
         if TOKEN in self.target.__dict__:
-            return False
-        known = {self.mapper.get_property_by_column(column).key for column in self.mapper.primary_key}
-        if self.mapper.polymorphic_on is not None:
-            known.add(self.mapper.get_property_by_column(self.mapper.polymorphic_on).key)
-        return any(
-            name in self.target.__dict__ and self.state.committed_state.get(name) is not NO_VALUE
-            for name in self.mapper.column_attrs.keys() - known
-        )
+            return
+        identifying = {*self.mapper.primary_key, self.mapper.polymorphic_on}
+        read = [
+            attribute
+            for attribute in self.mapper.column_attrs
+            if attribute.key in self.target.__dict__
+            and self.state.committed_state.get(attribute.key) is not NO_VALUE
+        ]
+        if any(identifying.isdisjoint(attribute.columns) for attribute in read):
+            raise UnfencedWrite(
+                f"A guard can't fence {what} of what was read without its token: nothing was written. Name "
+                f"{TOKEN} in load_only(), and don't defer it."
+            )
 
     def show(self) -> None:
         """Write the token and owner that the row has once more: a fence trigger refuses what shows none."""
@@ -151,10 +158,10 @@ def before_update(mapper: Mapper[Any], connection: Any, target: Any) -> None:
     row = Row.of(mapper, target)
     if not row.has_changes():
         return
+    loaded = target.__dict__.get(TOKEN)
     if _is_new(row):
         row.show()
         return
-    loaded = target.__dict__.get(TOKEN)
     writer = _mark(row, connection, "UPDATE", loaded)
     if writer is not None and (writer.enforces or (loaded or 0) <= (writer.token or 0)):
         row.stamp(writer)
@@ -163,8 +170,9 @@ def before_update(mapper: Mapper[Any], connection: Any, target: Any) -> None:
 def before_delete(mapper: Mapper[Any], connection: Any, target: Any) -> None:
     """Find out whose write this is."""
     row = Row.of(mapper, target)
+    loaded = target.__dict__.get(TOKEN)
     if not _is_new(row):
-        _mark(row, connection, "DELETE", target.__dict__.get(TOKEN))
+        _mark(row, connection, "DELETE", loaded)
 
 
 def _is_new(row: Row) -> bool:
@@ -179,28 +187,24 @@ def _is_new(row: Row) -> bool:
 def _mark(row: Row, connection: Connection, verb: str, loaded: int | None) -> Writer | None:
     """Note on whose behalf the row is written; None where the write isn't compared."""
     what = f"{verb} {row.table}"
-    mode = row.guard.mode_of(row.rule)
-    writer, scope = None, ""
-    if mode != "off":
-        try:
-            scope = _scope(row, connection, what)
-            writer = _writer(row, scope, what)
-        except (LockKeyError, UnfencedWrite) as error:
-            if mode == "enforce":
-                raise
-            row.guard.let_pass(row.rule, str(row.table), f"{what}: {error}")
-    row.guard.marks.update(dict.fromkeys(row.identities(), Mark(writer, scope, loaded)))
+    scope = _scope(row, connection, what)
+    writer = None if scope is None else _writer(row, scope, what)
+    row.guard.marks.update(dict.fromkeys(row.identities(), Mark(writer, scope or "", loaded)))
     return writer
 
 
-def _scope(row: Row, connection: Connection, what: str) -> str:
-    """The key of a row that may be written as it was read."""
-    if row.is_read_without_token():
-        raise UnfencedWrite(
-            f"A guard can't fence {what} of what was read without its token: nothing was written. Name "
-            f"{TOKEN} in load_only(), and don't defer it."
-        )
-    return row.key(connection)
+def _scope(row: Row, connection: Connection, what: str) -> str | None:
+    """The key of a row that may be written as it was read; None for another one, which only ``enforce`` refuses."""
+    try:
+        row.check_token_read(what)
+        return row.key(connection)
+    except (LockKeyError, UnfencedWrite):
+        match row.guard.mode_of(row.rule):
+            case "enforce":
+                raise
+            case "shadow":
+                row.guard.let_pass(row.rule, str(row.table), what)
+        return None
 
 
 def _writer(row: Row, scope: str, what: str) -> Writer | None:

@@ -83,11 +83,11 @@ def _fenced(call: Call, rule: Rule) -> Call:
 
 def _check_others(call: Call) -> None:
     """Refuse what writes to a fenced table under another name, or beside the statement's own."""
-    for table in () if isinstance(call.table, Table) else visitors.iterate(call.table):
-        if _is_fenced(table):
-            what = f"{call.verb} of an alias or a join"
-            refuse_unfenced(call.guard, table, what, "Name the table itself.")
-            break
+    inner = () if isinstance(call.table, Table) else visitors.iterate(call.table)
+    hidden = next(filter(_is_fenced, inner), None)
+    if hidden is not None:
+        what = f"{call.verb} of an alias or a join"
+        refuse_unfenced(call.guard, hidden, what, "Name the table itself.")
     for column in given(call.statement):
         table = getattr(column, "table", None)
         if isinstance(table, Table) and table.key != call.table.key and _is_fenced(table):
@@ -115,5 +115,3 @@ def _check_part(call: Call) -> None:
 
 def _is_fenced(table: Any) -> bool:
     return rule_of(table) is not None or whole_of(table) is not None
-
-

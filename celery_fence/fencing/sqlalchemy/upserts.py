@@ -73,7 +73,7 @@ class Upserted:
     def __call__(self, connection: Connection, result: CursorResult[Any]) -> None:
         """Raise the reason why a row wasn't written; one SELECT where the database doesn't say it by the count."""
         if connection.dialect.name in UNCOUNTED or result.rowcount != len(self.rows):
-            self.find(lock="share")
+            self._check_there(self.find(lock="share"))
 
     def check_keys(self) -> None:
         """Raise `ScopeMismatch` if one of the rows is to be of another key than the writer's."""
@@ -86,10 +86,9 @@ class Upserted:
                 continue  # its key comes from the database, so it is new
             NOBODYS.checked(choose((self.writer,), scope), scope, self.call.what)
 
-    def find(self, *, lock: Lock) -> None:
-        """Find a row that is another's: of another key, or of a newer token."""
-        wanted = [tuple(row.get(name) for name in self.on) for row in self.rows]
-        there = [values for values in wanted if None not in values]
+    def find(self, *, lock: Lock) -> list[Seen]:
+        """The rows that are there; raises if one is another's: of another key, or of a newer token."""
+        there = self._wanted()
         connection, table = self.call.connection, self.call.table
         options = self.call.options
         seen = rows_seen(connection, table, self.rule, self.on, there, lock=lock, options=options)
@@ -101,6 +100,25 @@ class Upserted:
                 refuse(
                     self.writer, scope=scope, seen=found.token, seen_owner=found.owner, what=self.call.what
                 )
+        return list(seen.values())
+
+    def _wanted(self) -> list[tuple[Any, ...]]:
+        """The rows by the columns that make two of them the same, where these are known."""
+        wanted = (tuple(row.get(name) for name in self.on) for row in self.rows)
+        return [values for values in wanted if None not in values]
+
+    def _check_there(self, seen: Sequence[Seen]) -> None:
+        """
+        Raise `UnfencedWrite` if a row was neither inserted nor updated.
+
+        In MySQL any unique index makes two rows the same, whatever *on* says.
+        """
+        written = [found for found in seen if found.token == self.writer.token]
+        if len(written) < len(set(self._wanted())):
+            raise UnfencedWrite(
+                f"{self.call.what} has met a row that is the same by another unique index than that of "
+                f"{', '.join(self.on)}: it wasn't written. Roll back, and name the columns of that index with on=[...]."
+            )
 
     def _refuse_other_key(self, found: Seen) -> None:
         scope = found.key(self.rule)

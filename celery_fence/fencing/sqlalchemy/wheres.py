@@ -136,7 +136,10 @@ class Where:
         if not columns:
             return [()]
         asked: Select[Any] = self._select(*columns).distinct().limit(2)
-        return [(*row,) for row in self._execute(locked(self.call.connection, asked, "current"))]
+        # An old snapshot of MySQL's may not have the rows that the UPDATE would find.
+        current = locked(self.call.connection, asked, "current")
+        found = self._execute(asked).all() or (self._execute(current).all() if current is not asked else [])
+        return [(*row,) for row in found]
 
     def _same(self, keys: Sequence[tuple[Any, ...]]) -> Sequence[ColumnElement[bool]]:
         columns = self.rule.key_columns(self.call.table)

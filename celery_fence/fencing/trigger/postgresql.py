@@ -31,7 +31,7 @@ JOIN pg_proc AS functions ON functions.oid = triggers.tgfoid
 WHERE NOT triggers.tgisinternal AND schemas.nspname = COALESCE(CAST(:schema AS TEXT), current_schema())"""
 
 FUNCTION: Final = """
-CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $fence$
+CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql{rights} AS $fence$
 {mark}
 BEGIN
     IF TG_OP = 'DELETE' THEN
@@ -39,7 +39,8 @@ BEGIN
         RETURN OLD;
     END IF;
     IF TG_ARGV[0] = 'shown' THEN
-        NEW.last_fencing_token = NEW.last_fencing_token + 4611686018427387904;
+        NEW.last_fencing_token = 4611686018427387904
+            + CASE WHEN NEW.last_fencing_token < 0 THEN -1 ELSE NEW.last_fencing_token END;
         RETURN NEW;
     END IF;
     IF NEW.last_fencing_token < 2305843009213693952 THEN
@@ -62,6 +63,9 @@ REFUSE: Final = """RAISE EXCEPTION USING
             MESSAGE = 'celery_fence: {what} ' || {table} || ' refused ({shown}seen ' || OLD.last_fencing_token || ')',
             HINT = '{hint}';"""
 
+SIGHTING_RIGHTS: Final = " SECURITY DEFINER SET search_path FROM CURRENT"
+"""Whoever may write to the table needn't have rights on that of the sightings, nor find it by its name."""
+
 SHOWN: Final = "UPDATE OF last_fencing_token, last_fencing_owner"
 
 STALE_HINT: Final = "Another run has taken over. Roll back, stop, and write nothing more for this key."
@@ -76,6 +80,7 @@ def create(trigger: FenceTrigger) -> list[str]:
     function = FUNCTION.format(
         function=_within(trigger, trigger.name),
         mark=trigger.mark,
+        rights=SIGHTING_RIGHTS if trigger.mode == "shadow" else "",
         stale=_verdict(trigger, "stale"),
         unfenced=_verdict(trigger, "unfenced") if trigger.unfenced == "refuse" else "",
         deleted=_verdict(trigger, "delete") if trigger.deletes == "refuse" else "",

@@ -12,9 +12,11 @@ from celery_fence.errors import FenceError, StaleToken, UnfencedWrite
 from celery_fence.fencing.writer import Shown, refuse, writer_of
 
 TEXT: Final = re.compile(
+    r"(?:\(\d+, ['\"]|<class '[\w.]+'>: )?"
     r"celery_fence: (?P<what>stale write to|unfenced write to|delete from) (?P<table>.+?) refused"
     r"(?: \((?:token -?\d+, )?seen (?P<seen>-?\d+)\)?)?"
 )
+"""The beginning of the message, with what pymysql and SQLAlchemy's asyncpg put before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class Refusal:
     @classmethod
     def read(cls, error: BaseException) -> Refusal | None:
         """The refusal that *error* tells of, or None; for errors of any driver, and SQLAlchemy's around them."""
-        said = TEXT.search(str(error))
+        # Only what the database itself says: SQLAlchemy's text has the statement's parameters, which may be anything.
+        said = TEXT.match(str(getattr(error, "orig", None) or error))
         if said is None:
             return None
         seen = None if said["seen"] is None else int(said["seen"])

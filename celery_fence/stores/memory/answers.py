@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from celery_fence.locking.records import ClaimedElsewhere, Done, Record
 from celery_fence.locking.store import Claim, DeliveryEnded, Gone, Held, Holder
 from celery_fence.stores.memory.space import Counter, Lease, Marker
 
@@ -26,6 +29,15 @@ def ended_of(marker: Marker, owner: str, now: float) -> Held | DeliveryEnded:
     if marker.holder and marker.by == owner:
         return Held(marker.holder)
     return DeliveryEnded(marker.ending, marker.noted, max(now - marker.at, 0.0), marker.holder)
+
+
+def refused_by(record: Record | None, key: str) -> Done | ClaimedElsewhere | None:
+    """Why *record* lets nobody take *key*: its work is done, or another key guards it; None where it may be claimed."""
+    if record is None:
+        return None
+    if record.done is not None:
+        return Done(record)
+    return ClaimedElsewhere(replace(record, value=None)) if record.lock_key != key else None
 
 
 def why_gone(claim: Claim, token: int, lease: Lease | None, counter: Counter, now: float) -> Gone | None:

@@ -1,4 +1,4 @@
-"""What is kept in memory behind one URL and prefix: leases, counters, and markers of ended deliveries."""
+"""What is kept in memory behind one URL and prefix: leases, counters, markers of ended deliveries, and records."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 from celery_fence.locking.native import new_lock
+from celery_fence.locking.records import Record
 from celery_fence.locking.store import Claim, Ending, Holder
 
 
@@ -58,6 +59,14 @@ class Marker:
     holder: Holder | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A record, and when it expires."""
+
+    record: Record
+    expires: float
+
+
 class Space:
     """Everything behind one URL and prefix, in the order of its last use; whoever asks holds `lock`."""
 
@@ -66,6 +75,7 @@ class Space:
         self.leases: OrderedDict[str, Lease] = OrderedDict()
         self.counters: OrderedDict[str, Counter] = OrderedDict()
         self.markers: OrderedDict[tuple[str, str], Marker] = OrderedDict()
+        self.records: OrderedDict[str, Kept] = OrderedDict()
 
     def lease(self, key: str, now: float) -> Lease | None:
         """The lease that keeps *key* from others, closed ones too."""
@@ -101,11 +111,21 @@ class Space:
             self.markers[key, delivery] = marker
             self.markers.move_to_end((key, delivery))
 
+    def record(self, key: str, now: float) -> Record | None:
+        """The record of the idempotency *key*, if one is kept."""
+        kept = self.records.get(key) if key else None
+        return replace(kept.record, left=kept.expires - now) if kept and kept.expires > now else None
+
+    def keep_record(self, record: Record, now: float, retention: float) -> None:
+        """From now on for the full retention."""
+        self.records[record.key] = Kept(record, now + retention)
+        self.records.move_to_end(record.key)
+
     def drop_expired(self, now: float, retention: float) -> None:
         """
-        Forget idle counters, old markers and dead leases, oldest first; constant work for each grant, over time.
+        Forget what is over, oldest first; constant work for each grant, over time.
 
-        Leases and markers aren't sorted by expiry: a long one in front delays the
+        Leases, markers and records aren't sorted by expiry: a long one in front delays the
         sweep, at most by its own time.
         """
         while self.counters and next(iter(self.counters.values())).used + retention <= now:
@@ -114,12 +134,15 @@ class Space:
             self.leases.popitem(last=False)
         while self.markers and next(iter(self.markers.values())).expires <= now:
             self.markers.popitem(last=False)
+        while self.records and next(iter(self.records.values())).expires <= now:
+            self.records.popitem(last=False)
 
     def clear(self) -> None:
         """Lose everything."""
         self.leases.clear()
         self.counters.clear()
         self.markers.clear()
+        self.records.clear()
 
 
 # Which leases a URL means is a fact of the process, as a redis:// URL's server is one of the network.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from celery_fence.errors import ConfigError
 from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.store import (
     AcquireAnswer,
@@ -16,25 +14,29 @@ from celery_fence.locking.store import (
     Ending,
     ForceReleaseAnswer,
     ForceReleased,
+    Gone,
     Granted,
     Held,
     History,
     Holder,
     Kept,
     Note,
+    RaiseAnswer,
+    Raised,
     ReleaseAnswer,
     Released,
     Renewal,
     RenewAnswer,
 )
-from celery_fence.stores.memory.answers import ended_of, holder_of, is_news, why_gone
+from celery_fence.stores.memory.answers import ended_of, holder_of, is_news, refused_by, why_gone
+from celery_fence.stores.memory.records import MemoryRecords, check_seconds
 from celery_fence.stores.memory.space import Counter, Lease, Marker, space_of
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""
 
 
-class MemoryStore:
+class MemoryStore(MemoryRecords):
     """The `Store` that lives in this process. *clock* gives seconds since the epoch and judges expiry."""
 
     single_process = True
@@ -73,6 +75,9 @@ class MemoryStore:
                 return ended_of(marker, claim.owner, now)
             if self._counter(claim.key, now).released == claim.owner:
                 return Ended()
+            refused = refused_by(self._space.record(claim.record, now), claim.key)
+            if refused:
+                return refused
             return self._miss(claim, lease, now) if lease else self._grant(claim, None, now)
 
     def renew(self, renewals: Sequence[Renewal]) -> list[RenewAnswer]:
@@ -86,7 +91,7 @@ class MemoryStore:
     def release(self, claim: Claim, token: int, ending: Ending | None = None) -> ReleaseAnswer:
         """As `Store.release`."""
         if claim.delivery:
-            _check_seconds("retention", claim.retention)
+            check_seconds("retention", claim.retention)
         with self._space.lock:
             now = self._clock()
             lease, counter = self._space.lease(claim.key, now), self._counter(claim.key, now)
@@ -99,17 +104,29 @@ class MemoryStore:
                 self._free(claim, token, lease, now)
             if ending and is_news(claim, lease, marker, rightful=rightful):
                 self._remember(claim, ending, now)
+            self.keep_end(claim, token, ending, now, again=again, rightful=rightful)
             ended = marker is not None and marker.by != claim.owner
             return replace(gone, ended=ended) if gone else Released()
 
     def note(self, notes: Sequence[Note]) -> None:
         """As `Store.note`."""
         for note in notes:
-            _check_seconds("retention", note.retention)
+            check_seconds("retention", note.retention)
         with self._space.lock:
             now = self._clock()
             for note in notes:
                 self._note(note, now)
+
+    def raise_counter(self, claim: Claim, token: int, seen: int) -> RaiseAnswer:
+        """As `Store.raise_counter`."""
+        with self._space.lock:
+            now = self._clock()
+            lease, counter = self._space.lease(claim.key, now), self._counter(claim.key, now)
+            if lease and lease.is_of(claim) and lease.token == token and not lease.closed(now):
+                raised = replace(counter, token=max(counter.token, seen))
+                self._space.keep_counter(claim.key, raised, now)
+                return Raised()
+            return why_gone(claim, token, lease, counter, now) or Gone("expired")
 
     def force_release(self, key: str, owner: str | None = None) -> ForceReleaseAnswer:
         """As `Store.force_release`."""
@@ -171,6 +188,7 @@ class MemoryStore:
         self._space.drop_expired(now, self._retention)
         self._space.keep_lease(claim, token, since, now)
         self._space.keep_counter(claim.key, replace(counter, token=max(token, counter.token)), now)
+        self.keep_claim(claim, token, since, now)
         return Granted(token, since)
 
     def _miss(self, claim: Claim, lease: Lease, now: float) -> Held:
@@ -223,13 +241,10 @@ def _microseconds(seconds: float) -> int:
 
 
 def _check(claim: Claim) -> None:
-    _check_seconds("ttl", claim.ttl)
+    check_seconds("ttl", claim.ttl)
     if claim.delivery:
-        _check_seconds("retention", claim.retention)
+        check_seconds("retention", claim.retention)
     if claim.lost_delay:
-        _check_seconds("lost_delay", claim.lost_delay)
-
-
-def _check_seconds(name: str, seconds: float) -> None:
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise ConfigError(f"the {name} of a lease must be a number of seconds above 0, not {seconds!r}")
+        check_seconds("lost_delay", claim.lost_delay)
+    if claim.record:
+        check_seconds("record_retention", claim.record_retention)

@@ -15,10 +15,16 @@ key, is the Cluster hash tag, so braces in a key can neither make nor break one:
   complete, ``value`` until then, ``holder`` (JSON) where the end was a decision on a miss.
 - ``fence:{bNN}:expiries``, a sorted set of the bucket's keys with a lease, by the moment they open (ms);
   gone when empty, at the latest after about twice the longest TTL.
+- ``fence:{bMM}:record:<idempotency key>``, a hash that lives for its claim's record retention: ``key`` (the lock
+  key), ``owner``, ``token`` and ``facts`` of the run that claimed it, ``claimed`` (us since the epoch); ``done`` (the
+  same) once its body has returned, ``value`` where its result is kept. `MM` is the bucket of the idempotency key, so on
+  a Cluster one script couldn't touch it together with the lease.
+- ``fence:{bMM}:records``, a sorted set of the bucket's idempotency keys with a record, by the moment it expires (ms);
+  gone when empty, at the latest after about twice the longest retention.
 - ``fence:{b00}:check:hash`` and ``fence:{b01}:check:set``, written and deleted again by one script as a
   worker starts, to see whether that is permitted.
 
-`NN` is the CRC-32 of the key modulo 64. The kind (`lease`, `token`, `done`; later
+`NN` is the CRC-32 of the key modulo 64. The kind (`lease`, `token`, `done`, `record`; later
 kinds likewise) stands BEFORE the key, and the key is all of the rest: so no key, whatever
 it contains, can be mistaken for the counter, the marker or the queue of another one.
 The delivery is there as a digest of fixed length (BLAKE2b, 32 hex digits), for the same reason.

@@ -6,8 +6,10 @@ import json
 from dataclasses import fields
 from typing import Any
 
+from celery_fence.locking.records import ClaimedElsewhere, Done, Record
 from celery_fence.locking.store import (
     AcquireAnswer,
+    Claim,
     DeliveryEnded,
     Ended,
     Ending,
@@ -18,6 +20,8 @@ from celery_fence.locking.store import (
     History,
     Holder,
     Kept,
+    RaiseAnswer,
+    Raised,
     ReleaseAnswer,
     Released,
     RenewAnswer,
@@ -27,17 +31,22 @@ from celery_fence.stores.redis.names import to_text
 PREFIX = 2
 """A word and a reason stand before the holder."""
 
+RECORD_WORDS = (b"already_done", b"claimed_elsewhere")
+
 KINDS = {field.name: type(field.default) for field in fields(Facts)}
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def acquired_of(key: str, answer: list[Any]) -> AcquireAnswer:
-    """What became of a wish for *key*."""
-    word = answer[0]
+def acquired_of(claim: Claim, answer: list[Any]) -> AcquireAnswer:
+    """What became of a wish."""
+    key, word = claim.key, answer[0]
     if word == b"granted":
         return Granted(token=int(answer[1]), since=int(answer[2]) / 1_000_000)
     if word == b"delivery_ended":
         return _delivery_ended(key, answer)
+    refused = claimed_of(claim.record, answer)
+    if refused is not None:
+        return refused
     holder = holder_of(key, answer)
     return Held(holder) if holder else Ended()
 
@@ -75,6 +84,24 @@ def renewal_of(key: str, answer: list[Any]) -> RenewAnswer:
     return Kept(reinstated=word == b"reinstated")
 
 
+def raised_of(key: str, answer: list[Any]) -> RaiseAnswer:
+    """What became of a wish to raise the counter of *key*."""
+    return Raised() if answer[0] == b"raised" else Gone(answer[1].decode(), holder_of(key, answer))
+
+
+def claimed_of(key: str, answer: list[Any]) -> Done | ClaimedElsewhere | None:
+    """What became of a claim of the idempotency *key*; None: it was made."""
+    if answer[0] not in RECORD_WORDS:
+        return None
+    record = _known(key, answer)
+    return Done(record) if answer[0] == b"already_done" else ClaimedElsewhere(record)
+
+
+def record_of(key: str, answer: list[Any]) -> Record | None:
+    """What is known of the idempotency *key*."""
+    return None if answer[0] == b"none" else _known(key, answer)
+
+
 def history_of(answer: list[Any]) -> History:
     """What a counter remembers. Its tokens are times; a force release issues one as well, which is no grant."""
     token, released_us, forced = (_whole(raw or b"0") for raw in answer)
@@ -109,6 +136,23 @@ def _delivery_ended(key: str, answer: list[Any]) -> DeliveryEnded:
         noted=noted is not None,
         age=int(age_us) / 1_000_000,
         holder=holder_of(key, held or []),
+    )
+
+
+def _known(key: str, answer: list[Any]) -> Record:
+    """The record in *answer* (``word, lock key, owner, ...``)."""
+    lock_key, owner, token, claimed_us, done_us, facts, left_ms, size, value = answer[1:]
+    return Record(
+        key=key,
+        lock_key=to_text(lock_key),
+        owner=to_text(owner),
+        token=_whole(token),
+        facts=facts_of(facts),
+        claimed=_whole(claimed_us) / 1_000_000,
+        done=None if done_us is None else _whole(done_us) / 1_000_000,
+        value=value,
+        size=size,
+        left=max(left_ms, 0) / 1000,
     )
 
 

@@ -1,7 +1,8 @@
--- LIST: the keys of a bucket that have a lease, as far as its index knows. Changes nothing.
--- One that has just gone may still be among them; one that is held all the while is.
+-- LIST: the keys of a bucket that have a lease, or the idempotency keys that have a record, as far as its index knows.
+-- Changes nothing. One that has just gone may still be among them; one that is there all the while is.
 --
--- KEYS  1  fence:{bNN}:expiries  sorted set, when each key of the bucket opens
--- ANSWER  business keys, the next to expire first
+-- KEYS  1  fence:{bNN}:expiries  sorted set, when each key of the bucket opens; or fence:{bNN}:records, when each
+--                                record expires
+-- ANSWER  keys, the next to expire first
 
 return redis.call('ZRANGEBYSCORE', KEYS[1], whole(math.floor(server_time_us() / 1000)), '+inf')

@@ -43,6 +43,15 @@ class Names:
         digest = blake2b(delivery, digest_size=16).hexdigest().encode()
         return self._buckets[bucket_of(key)] + b"done:" + digest + b":" + key
 
+    def record(self, key: bytes) -> tuple[bytes, bytes]:
+        """The record of the idempotency *key*, and the index of its bucket's records."""
+        bucket = self._buckets[bucket_of(key)]
+        return bucket + b"record:" + key, bucket + b"records"
+
+    def record_indexes(self) -> list[bytes]:
+        """The index of the records of each bucket."""
+        return [bucket + b"records" for bucket in self._buckets]
+
     def check(self) -> tuple[bytes, bytes]:
         """Two names in two buckets for trying out what may be done here; nothing of a key has them."""
         return self._buckets[0] + b"check:hash", self._buckets[1] + b"check:set"

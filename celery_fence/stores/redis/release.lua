@@ -4,12 +4,17 @@
 -- so that its body isn't run again; but not while a copy of the same delivery holds the key, for then the copy's end
 -- is the one that counts. The first end stands; but the key's own holder may bring another one while the epilogue of
 -- the first isn't complete.
+-- The idempotency record of a body that returned is completed, in the same step: by the key's own holder, or by one
+-- that lost the key as long as nobody has taken its claim over. Any other end drops the claim.
 --
 -- KEYS  1  fence:{bNN}:lease:<key>  hash, the lease; deleted
 --       2  fence:{bNN}:token:<key>  hash, the counter; lives for the retention after its last use
 --       3  fence:{bNN}:expiries     sorted set, when each key of the bucket opens; goes when empty
 --       4  fence:{bNN}:done:<delivery>:<key>  hash, how the delivery ended; lives for its retention. Not given for
 --                                             a run without a delivery
+--       then, not given for a run without an idempotency key:
+--          fence:{bNN}:record:<idempotency key>  hash, its record; lives for its retention
+--          fence:{bNN}:records  sorted set, when each record of that bucket expires; goes when empty
 -- ARGV  1  owner
 --       2  token of the grant, 0 when the asker doesn't know it
 --       3  retention of the counter, ms
@@ -17,15 +22,26 @@
 --       5  delivery, or ''
 --       6  how the delivery ended, or '' to remember nothing
 --       7  how long that is remembered, ms
---       8  its value; not given where there is none
+--       8  idempotency key, or ''
+--       9  how long its record is kept, ms
+--      10  facts about the owner, JSON, or '' for a run without an idempotency key
+--      11  which values follow, a letter for each: 'v' the delivery's, 'r' the record's
+--      then these values, in this order
 -- ANSWER  {'released'}                      the key is free, by this owner's release
 --         {'gone', reason, ended}           'force_released' or 'superseded'; the key wasn't touched. ended is 1 when
 --                                           somebody else has ended the delivery, else 0
 --         {'gone', 'taken', ended, holder}  somebody else has it (see holder_answer); the key wasn't touched
 
-local lease, counter, index, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lease, counter, index = KEYS[1], KEYS[2], KEYS[3]
 local owner, token, retention_ms, key = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local delivery, how, remembered_ms, value = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local delivery, how, remembered_ms = ARGV[5], ARGV[6], ARGV[7]
+local marker = delivery ~= '' and KEYS[4] or nil
+local record_key, kept_ms, facts = ARGV[8], ARGV[9], ARGV[10]
+local record, records
+if record_key ~= '' then record, records = KEYS[#KEYS - 1], KEYS[#KEYS] end
+local given = {}
+for number = 1, #ARGV[11] do given[string.sub(ARGV[11], number, number)] = ARGV[11 + number] end
+local value, result = given.v, given.r
 
 local now_us = server_time_us()
 local last = read_counter(counter)
@@ -53,6 +69,22 @@ if marker and how ~= '' and news and not copy_holds then
     write_marker(marker, how, owner, now_us, remembered_ms, 'value', value)
   else
     write_marker(marker, how, owner, now_us, remembered_ms)
+  end
+end
+
+local known = read_record(record)
+local ours = known and known.owner == owner
+if record and not (known and known.done) then
+  if how == 'returned' and (ours or rightful or again and not known) then
+    local mark = ours and known or {key = key, owner = owner, token = token, claimed = now_us, facts = facts}
+    if result then
+      write_record(record, records, record_key, mark, now_us, kept_ms, 'done', whole(now_us), 'value', result)
+    else
+      write_record(record, records, record_key, mark, now_us, kept_ms, 'done', whole(now_us))
+    end
+  elseif ours then
+    redis.call('DEL', record)
+    redis.call('ZREM', records, record_key)
   end
 end
 

@@ -30,6 +30,15 @@ class Scripts:
     history: Script
     note: Script
     check: Script
+    raise_counter: Script
+    claim_record: Script
+    end_record: Script
+    records: Script
+    delete_record: Script
+
+
+RECORDING = ("acquire", "release", "claim_record", "end_record", "records", "delete_record")
+"""The questions that touch idempotency records."""
 
 
 @cache
@@ -40,6 +49,7 @@ def load_scripts() -> Scripts:
 
 def _load(name: str) -> Script:
     folder = files("celery_fence.stores.redis")
-    text = b"\n".join((folder / f"{part}.lua").read_bytes() for part in ("prelude", name))
+    parts = ("prelude", "recording", name) if name in RECORDING else ("prelude", name)
+    text = b"\n".join((folder / f"{part}.lua").read_bytes() for part in parts)
     # SHA-1 is how Redis names scripts; it protects nothing.
     return Script(name, text, sha1(text, usedforsecurity=False).hexdigest())

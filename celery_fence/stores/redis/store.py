@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
 
-from celery_fence.errors import ConfigError
 from celery_fence.locking.store import (
     AcquireAnswer,
     Claim,
@@ -17,6 +14,7 @@ from celery_fence.locking.store import (
     History,
     Holder,
     Note,
+    RaiseAnswer,
     ReleaseAnswer,
     Renewal,
     RenewAnswer,
@@ -26,16 +24,16 @@ from celery_fence.stores.redis.answers import (
     facts_text,
     history_of,
     holder_of,
+    raised_of,
     released_of,
     renewal_of,
 )
 from celery_fence.stores.redis.client import Client
 from celery_fence.stores.redis.names import Names, to_bytes, to_text
+from celery_fence.stores.redis.records import RedisRecords, record_retention_ms
 from celery_fence.stores.redis.scripts import load_scripts
+from celery_fence.stores.redis.units import batches, milliseconds
 from celery_fence.stores.redis.urls import parse_address
-
-BATCH = 100
-"""How many leases one question is about at most: some 30 kB, about a millisecond of the server's time."""
 
 SAFE_POLICIES = ("noeviction", "")
 """Values of maxmemory-policy that aren't warned of; empty where this user may not ask for it."""
@@ -46,10 +44,8 @@ EVICTION = (
     "its own (fence_url)."
 )
 
-Item = TypeVar("Item")
 
-
-class RedisStore:
+class RedisStore(RedisRecords):
     """
     The `Store` on the Redis or Valkey at *url*: one script, one round trip per question.
 
@@ -73,7 +69,7 @@ class RedisStore:
         self._prefix = prefix
         self._timeout = timeout
         self._retention = counter_retention
-        self._retention_ms = _milliseconds("counter_retention", counter_retention)
+        self._retention_ms = milliseconds("counter_retention", counter_retention)
         self._address = parse_address(url)
         self._names = Names(prefix)
         self._scripts = load_scripts()
@@ -91,7 +87,7 @@ class RedisStore:
         """As `Store.acquire`; one round trip."""
         arguments = (
             to_bytes(claim.owner),
-            _milliseconds("ttl", claim.ttl),
+            milliseconds("ttl", claim.ttl),
             self._retention_ms,
             to_bytes(claim.key),
             facts_text(claim.facts),
@@ -100,13 +96,15 @@ class RedisStore:
             to_bytes(claim.message),
             claim.if_held,
             _retention_ms(claim),
+            to_bytes(claim.record),
+            record_retention_ms(claim),
         )
-        return acquired_of(claim.key, self._client.ask(self._scripts.acquire, self._keys(claim), arguments))
+        return acquired_of(claim, self._client.ask(self._scripts.acquire, self._keys(claim), arguments))
 
     def renew(self, renewals: Sequence[Renewal]) -> list[RenewAnswer]:
         """As `Store.renew`; one round trip for each 100 leases."""
         answers: list[RenewAnswer] = []
-        for batch in _batches(renewals):
+        for batch in batches(renewals):
             answers.extend(self._renew(batch))
         return answers
 
@@ -120,19 +118,27 @@ class RedisStore:
             to_bytes(claim.delivery),
             ending.how if ending else "",
             _retention_ms(claim),
+            to_bytes(claim.record),
+            record_retention_ms(claim),
+            facts_text(claim.facts) if claim.record else "",
+            *_values(ending),
         ]
-        if ending and ending.value is not None:
-            arguments.append(ending.value)
         return released_of(claim.key, self._client.ask(self._scripts.release, self._keys(claim), arguments))
 
     def note(self, notes: Sequence[Note]) -> None:
         """As `Store.note`; one round trip for each 100 deliveries."""
-        for batch in _batches([note for note in notes if note.delivery]):
+        for batch in batches([note for note in notes if note.delivery]):
             keys = [self._names.done(to_bytes(note.key), to_bytes(note.delivery)) for note in batch]
             arguments: list[bytes | str | int] = []
             for note in batch:
-                arguments += (note.how, _milliseconds("retention", note.retention))
+                arguments += (note.how, milliseconds("retention", note.retention))
             self._client.ask(self._scripts.note, keys, arguments)
+
+    def raise_counter(self, claim: Claim, token: int, seen: int) -> RaiseAnswer:
+        """As `Store.raise_counter`; one round trip."""
+        keys = self._names.of(to_bytes(claim.key))[:2]
+        arguments = (to_bytes(claim.owner), token, seen, self._retention_ms)
+        return raised_of(claim.key, self._client.ask(self._scripts.raise_counter, keys, arguments))
 
     def force_release(self, key: str, owner: str | None = None) -> ForceReleaseAnswer:
         """As `Store.force_release`; one round trip."""
@@ -153,7 +159,7 @@ class RedisStore:
         """As `Store.leases`; one round trip for each of the 64 buckets and for each 100 leases in one."""
         for index in self._names.indexes():
             keys = [to_text(key) for key in self._client.ask(self._scripts.list, [index], ())]
-            for batch in _batches(keys):
+            for batch in batches(keys):
                 yield from filter(None, self._holders(batch))
 
     def history(self, key: str) -> History:
@@ -182,10 +188,12 @@ class RedisStore:
         self._client.close()
 
     def _keys(self, claim: Claim) -> tuple[bytes, ...]:
-        """All that a script about *claim* touches; the marker only where a delivery asks."""
+        """All that a script about *claim* touches; the marker and the record only where it has one."""
         key = to_bytes(claim.key)
-        names = self._names.of(key)
-        return (*names, self._names.done(key, to_bytes(claim.delivery))) if claim.delivery else names
+        names: tuple[bytes, ...] = self._names.of(key)
+        if claim.delivery:
+            names = (*names, self._names.done(key, to_bytes(claim.delivery)))
+        return (*names, *self._names.record(to_bytes(claim.record))) if claim.record else names
 
     def _renew(self, batch: Sequence[Renewal]) -> list[RenewAnswer]:
         keys: list[bytes] = []
@@ -195,7 +203,7 @@ class RedisStore:
             key = to_bytes(claim.key)
             keys += self._names.of(key)
             since_us = round(renewal.since * 1_000_000)
-            arguments += (to_bytes(claim.owner), renewal.token, since_us, _milliseconds("ttl", claim.ttl))
+            arguments += (to_bytes(claim.owner), renewal.token, since_us, milliseconds("ttl", claim.ttl))
             arguments += (key, facts_text(claim.facts))
             arguments += (_lost_delay_ms(claim), to_bytes(claim.delivery), to_bytes(claim.message))
         answers = self._client.ask(self._scripts.renew, keys, arguments)
@@ -207,21 +215,17 @@ class RedisStore:
         return [holder_of(key, answer) for key, answer in zip(keys, answers, strict=True)]
 
 
-def _batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    for start in range(0, len(items), BATCH):
-        yield items[start : start + BATCH]
+def _values(ending: Ending | None) -> Iterator[bytes | str]:
+    """Which values come with an end, and the values."""
+    given = {"v": ending.value, "r": ending.result} if ending else {}
+    there = {letter: value for letter, value in given.items() if value is not None}
+    yield "".join(there)
+    yield from there.values()
 
 
 def _retention_ms(claim: Claim) -> int:
-    return _milliseconds("retention", claim.retention) if claim.delivery else 0
+    return milliseconds("retention", claim.retention) if claim.delivery else 0
 
 
 def _lost_delay_ms(claim: Claim) -> int:
-    return _milliseconds("lost_delay", claim.lost_delay) if claim.lost_delay else 0
-
-
-def _milliseconds(name: str, seconds: float) -> int:
-    """*seconds* in whole milliseconds, at least 1: Redis takes 0 for "delete"."""
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise ConfigError(f"the {name} of a lease must be a number of seconds above 0, not {seconds!r}")
-    return max(1, round(seconds * 1000))
+    return milliseconds("lost_delay", claim.lost_delay) if claim.lost_delay else 0

@@ -19,6 +19,8 @@ from celery_fence.testing.contract.decisions import DecisionContract
 from celery_fence.testing.contract.ended import EndedDeliveryContract
 from celery_fence.testing.contract.ending import EndingContract
 from celery_fence.testing.contract.notes import NoteContract
+from celery_fence.testing.contract.raising import RaisingContract
+from celery_fence.testing.contract.records import RecordContract
 from celery_fence.testing.contract.release import ForceReleaseContract, ReleaseContract
 from celery_fence.testing.contract.renew import RenewContract
 from celery_fence.testing.contract.sharing import ConnectionContract, ListContract
@@ -34,6 +36,8 @@ class StoreContract(
     NoteContract,
     DecisionContract,
     LostDelayContract,
+    RecordContract,
+    RaisingContract,
     ListContract,
     ConnectionContract,
 ):

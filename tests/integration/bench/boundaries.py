@@ -107,6 +107,17 @@ def _ends_after(owner: Any, name: str, boundary: str) -> None:
     setattr(owner, name, wrapped)
 
 
+def _ends_before(owner: Any, name: str, boundary: str) -> None:
+    inner = getattr(owner, name)
+
+    @functools.wraps(inner)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        end_at(boundary)
+        return inner(self, *args, **kwargs)
+
+    setattr(owner, name, wrapped)
+
+
 def _await_the_note(**_: Any) -> None:
     """The boundary after the note: the heartbeat writes it, so wait for it, but only where that is the plan."""
     task = get_current_task()
@@ -132,6 +143,7 @@ def install(app: Celery) -> None:
     app.finalize()
     backend = type(app.backend)
     _ends_after(Locker, "release", "released")
+    _ends_before(Locker, "release", "releasing")
     _ends_after(Locker, "acquire", "asked")
     _ends_after(backend, "store_result", "stored")
     _ends_after(backend, "on_chord_part_return", "counted")

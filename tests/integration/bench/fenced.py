@@ -90,6 +90,15 @@ def add_fenced_tasks(app: Celery) -> None:
         app.task(bind=True, base=FencedTask, lock_key="job:<key>", name=name, **options)(bodies.work)
     app.task(bind=True, base=FencedTask, lock_key="job:<key>", name="look")(bodies.look)
     app.task(base=FencedTask, lock_key="job:<key>", name="tokenless")(tokenless)
+    for name, policy in {"once": quick_retry(), "once_skip": "skip"}.items():
+        app.task(
+            bind=True,
+            base=FencedTask,
+            lock_key="job:<key>",
+            idempotency_key="order:<plan[order]>",
+            miss_policy=policy,
+            name=name,
+        )(bodies.work)
     app.task(bind=True, base=FencedTask, lock_key="outer:<outer>", name="holds", miss_policy=quick_retry())(
         holds
     )
