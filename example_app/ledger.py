@@ -3,21 +3,22 @@ Reading and writing the books.
 
 A charge is three steps: `Ledger.begin` reads the invoice, the payment provider
 takes its time, `Ledger.settle` writes. Between reading and writing a process can
-be frozen for as long as its machine likes, so `settle` doesn't rely on what was
-read: it shows its fencing token to the tenant's row in the same transaction.
+be frozen for as long as its machine likes. What it then writes is refused by the
+database: the models have the `FencedMixin`, so the UPDATE compares tokens itself.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import CursorResult, create_engine, event, make_url, select, text, update
-from sqlalchemy.orm import Session
+from sqlalchemy import create_engine, event, make_url, select, text
+from sqlalchemy.orm import sessionmaker
 
-from celery_fence import StaleToken
-from example_app.models import Base, Charge, Invoice, JournalEntry, Tenant
+from celery_fence.fencing.gate import pass_gate
+from celery_fence.fencing.sqlalchemy import fence
+from example_app.models import TRIGGERS, Base, Charge, Invoice, JournalEntry, Tenant
 
 OPENING_CENTS = 100_000
 SLOW_ONE = 10
@@ -36,26 +37,41 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """An unpaid invoice, as it was read at journal line *begun*."""
+    """An invoice and its tenant, as they were read at journal line *begun*."""
 
-    tenant_id: int
-    invoice_id: int
-    amount_cents: int
-    balance_cents: int
-    seconds_to_charge: float
+    invoice: Invoice
+    tenant: Tenant
     begun: int
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.invoice.status == "paid"
+
+    def receipt(self) -> dict[str, Any]:
+        """What the task returns: whose run charged, and how much."""
+        return {"receipt": self.invoice.receipt, "cents": self.invoice.amount_cents}
 
 
 class Ledger:
-    """The books behind one database URL (SQLite or PostgreSQL); connects when first used."""
+    """
+    The books behind one database URL (SQLite or PostgreSQL); connects when first used.
 
-    def __init__(self, url: str) -> None:
+    With ``fenced=False`` the very same code runs without its guards, for the demo's comparison.
+    """
+
+    def __init__(self, url: str, *, fenced: bool = True) -> None:
         dialect = make_url(url).get_backend_name()
         if dialect not in {"sqlite", "postgresql"}:
             raise ValueError(f"the billing example knows sqlite and postgresql URLs, not {dialect}")
         self._engine = create_engine(url)
         if dialect == "sqlite":
             event.listen(self._engine, "connect", _prepare_sqlite)
+        # A bill outlives the transaction that has read it.
+        self._sessions = sessionmaker(self._engine, expire_on_commit=False)
+        self._fenced = fenced
+        if not self._fenced:
+            fence(self._sessions, mode="off")
 
     def close(self) -> None:
         """Give the connections back."""
@@ -64,63 +80,64 @@ class Ledger:
     def open(self, tenants: int, *, slow_seconds: float) -> None:
         """Create what is missing, and give each new tenant one unpaid invoice."""
         Base.metadata.create_all(self._engine)
-        with Session(self._engine) as session, session.begin():
+        if not self._fenced:
+            self._drop_triggers()
+        with self._sessions.begin() as session:
             known = set(session.scalars(select(Tenant.id)))
             fresh = [number for number in range(1, tenants + 1) if number not in known]
             session.add_all(_tenant(number) for number in fresh)
             session.flush()
             session.add_all(_invoice(number, slow_seconds) for number in fresh)
 
-    def tenants(self) -> list[int]:
-        """Every tenant's number."""
-        with Session(self._engine) as session:
-            return list(session.scalars(select(Tenant.id).order_by(Tenant.id)))
+    def _drop_triggers(self) -> None:
+        with self._engine.begin() as connection:
+            for trigger in TRIGGERS:
+                for statement in trigger.drop(self._engine.dialect.name):
+                    connection.exec_driver_sql(statement)
 
-    def seconds_to_charge(self) -> dict[int, float]:
-        """How long the payment provider takes for each tenant."""
-        with Session(self._engine) as session:
-            return dict(session.execute(select(Invoice.tenant_id, Invoice.seconds_to_charge)).tuples().all())
+    def invoices(self, tenant_id: int | None = None) -> list[Invoice]:
+        """Every tenant's invoice, or only that of one."""
+        wanted = select(Invoice).order_by(Invoice.tenant_id)
+        if tenant_id is not None:
+            wanted = wanted.where(Invoice.tenant_id == tenant_id)
+        with self._sessions() as session:
+            return list(session.scalars(wanted))
 
-    def begin(self, tenant_id: int, run: Run) -> Bill | None:
-        """Read the tenant's invoice; None when it is paid already."""
-        with Session(self._engine) as session:
-            invoice = session.scalars(select(Invoice).where(Invoice.tenant_id == tenant_id)).one()
+    def begin(self, tenant_id: int, invoice_id: int, run: Run) -> Bill:
+        """
+        Read a tenant's invoice, and write into the journal that its charge begins, unless it is paid.
+
+        `StaleToken`, with nothing written, when a newer run has begun.
+        """
+        with self._sessions.begin() as session:
+            if self._fenced:  # a new line has no older row to compare with: so the tenant's gate compares
+                pass_gate(session, f"tenant:{tenant_id}:billing")
+            invoice = session.get_one(Invoice, invoice_id)
             tenant = session.get_one(Tenant, tenant_id)
-        if invoice.status == "paid":
-            self.note("already paid", tenant_id, run)
-            return None
-        return Bill(
-            tenant_id=tenant_id,
-            invoice_id=invoice.id,
-            amount_cents=invoice.amount_cents,
-            balance_cents=tenant.balance_cents,
-            seconds_to_charge=invoice.seconds_to_charge,
-            begun=self.note("started", tenant_id, run),
-        )
+            entry = _entry("already paid" if invoice.status == "paid" else "started", tenant_id, run)
+            session.add(entry)
+        return Bill(invoice, tenant, begun=entry.id)
 
     def settle(self, bill: Bill, run: Run) -> None:
-        """Take the money, all or nothing; `StaleToken`, with nothing changed, when a newer token was here."""
-        try:
-            with Session(self._engine) as session, session.begin():
-                _write_balance(session, bill, run.token)
-                paid = {Invoice.status: "paid", Invoice.receipt: run.task_id}
-                session.execute(update(Invoice).where(Invoice.id == bill.invoice_id).values(paid))
-                session.add(_charge(bill))
-                session.add(_entry("charged", bill.tenant_id, run))
-        except StaleToken as refusal:
-            self.note("refused", bill.tenant_id, run, seen_token=refusal.seen)
-            raise
+        """Take the money, all or nothing; `StaleToken`, with nothing changed, when a newer run was here."""
+        with self._sessions.begin() as session:
+            session.add_all([bill.tenant, bill.invoice])
+            bill.tenant.balance_cents -= bill.invoice.amount_cents
+            bill.invoice.status = "paid"
+            bill.invoice.receipt = run.task_id
+            session.add(_charge(bill))
+            session.add(_entry("charged", bill.tenant.id, run))
 
-    def note(self, what: str, tenant_id: int, run: Run, *, seen_token: int | None = None) -> int:
+    def note(self, what: str, tenant_id: int, run: Run, *, receipt: str | None = None) -> int:
         """Add a line to the journal, at once and for good, and return its number."""
-        entry = _entry(what, tenant_id, run, seen_token=seen_token)
-        with Session(self._engine, expire_on_commit=False) as session, session.begin():
+        entry = _entry(what, tenant_id, run, receipt=receipt)
+        with self._sessions.begin() as session:
             session.add(entry)
         return entry.id
 
     def journal(self, after: int = 0) -> list[JournalEntry]:
         """The lines behind line *after*, in order."""
-        with Session(self._engine) as session:
+        with self._sessions() as session:
             later = select(JournalEntry).where(JournalEntry.id > after).order_by(JournalEntry.id)
             return list(session.scalars(later))
 
@@ -130,33 +147,12 @@ class Ledger:
             return int(connection.execute(text(statement), parameters).scalar_one() or 0)
 
 
-def _write_balance(session: Session, bill: Bill, token: int | None) -> None:
-    """
-    Write the new balance, if no newer token has written before: ONE conditional statement.
-
-    It comes first in the transaction, so a stale run changes nothing at all, and
-    it locks the row until commit, so that two runs can't get past it at once.
-    """
-    write = update(Tenant).where(Tenant.id == bill.tenant_id)
-    write = write.values(balance_cents=bill.balance_cents - bill.amount_cents)
-    if token is not None:
-        write = write.where(Tenant.last_fencing_token <= token).values(last_fencing_token=token)
-    if cast("CursorResult[Any]", session.execute(write)).rowcount == 0:
-        seen = session.get_one(Tenant, bill.tenant_id).last_fencing_token
-        raise StaleToken(
-            f"tenant {bill.tenant_id}: {seen} has written since, so {token} is stale; nothing was changed",
-            scope=f"tenant:{bill.tenant_id}",
-            token=token,
-            seen=seen,
-        )
-
-
 def _charge(bill: Bill) -> Charge:
-    amount = bill.amount_cents
-    return Charge(invoice_id=bill.invoice_id, amount_cents=amount, begun=bill.begun, at=time.time())
+    amount = bill.invoice.amount_cents
+    return Charge(invoice_id=bill.invoice.id, amount_cents=amount, begun=bill.begun, at=time.time())
 
 
-def _entry(what: str, tenant_id: int, run: Run, *, seen_token: int | None = None) -> JournalEntry:
+def _entry(what: str, tenant_id: int, run: Run, *, receipt: str | None = None) -> JournalEntry:
     return JournalEntry(
         at=time.time(),
         what=what,
@@ -165,18 +161,13 @@ def _entry(what: str, tenant_id: int, run: Run, *, seen_token: int | None = None
         tenant_id=tenant_id,
         task_id=run.task_id,
         token=run.token,
-        seen_token=seen_token,
+        receipt=receipt,
     )
 
 
 def _tenant(number: int) -> Tenant:
-    return Tenant(
-        id=number,
-        name=f"Tenant {number}",
-        opening_cents=OPENING_CENTS,
-        balance_cents=OPENING_CENTS,
-        last_fencing_token=0,
-    )
+    name = f"Tenant {number}"
+    return Tenant(id=number, name=name, opening_cents=OPENING_CENTS, balance_cents=OPENING_CENTS)
 
 
 def _invoice(number: int, slow_seconds: float) -> Invoice:

@@ -1,4 +1,4 @@
-"""One night: workers and two schedulers come up, things go wrong, and the morning's books are read."""
+"""One night: workers and two schedulers come up, things go wrong, latecomers come, and the books are read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from celery_fence.stores import from_url
 from example_app.config import LEASE_TTL, Config
 from example_app.demo.databases import scratch_database
 from example_app.demo.faults import Story, freeze_one, kill_one
+from example_app.demo.latecomers import write_raw
 from example_app.demo.processes import POLL, Processes, Started, wait_until
 from example_app.demo.screen import Screen
 from example_app.demo.verdict import Books, read_books
@@ -21,21 +22,28 @@ from example_app.models import JournalEntry
 from example_app.schedule import SLOW_SECONDS
 
 TENANTS = 120
+REPLAY_TIMEOUT = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How big a night is; *timeout* in seconds is when unfinished messages count as lost."""
 
+    fenced: bool = True
     tenants: int = TENANTS
     workers: int = 2
     concurrency: int = 3
     timeout: float = 45.0
 
     @property
-    def messages(self) -> int:
+    def nightly(self) -> int:
         """Each tenant's message, from both schedulers."""
         return 2 * self.tenants
+
+    @property
+    def messages(self) -> int:
+        """All messages: one of the night's is sent once more."""
+        return self.nightly + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +67,17 @@ class Place:
     database_url: str | None
 
 
-def run_night(plan: Plan, place: Place, screen: Screen, *, fenced: bool) -> Morning:
+def run_night(plan: Plan, place: Place, screen: Screen) -> Morning:
     """Run a whole night in a ledger of its own."""
     place.directory.mkdir()
     with scratch_database(place.database_url, place.directory) as url, _opened(url, plan) as ledger:
         config = Config(place.broker_url, place.fence_url, url)
         with Processes(place.directory, config.environment()) as processes:
-            workers = _start(processes, plan, fenced=fenced, screen=screen)
+            workers = _start(processes, plan, screen)
             began = time.monotonic()
-            watch = Watch(ledger, expected=plan.messages)
+            watch = Watch(ledger, expected=plan.nightly)
             _follow(watch, screen, timeout=plan.timeout)
+            _let_latecomers_in(processes, plan, watch, url, screen)
             return Morning(
                 books=read_books(ledger, ttl=LEASE_TTL),
                 journal=watch.entries,
@@ -80,7 +89,7 @@ def run_night(plan: Plan, place: Place, screen: Screen, *, fenced: bool) -> Morn
 
 @contextmanager
 def _opened(database_url: str, plan: Plan) -> Iterator[Ledger]:
-    ledger = Ledger(database_url)
+    ledger = Ledger(database_url, fenced=plan.fenced)
     try:
         ledger.open(plan.tenants, slow_seconds=SLOW_SECONDS)
         yield ledger
@@ -88,12 +97,12 @@ def _opened(database_url: str, plan: Plan) -> Iterator[Ledger]:
         ledger.close()
 
 
-def _start(processes: Processes, plan: Plan, *, fenced: bool, screen: Screen) -> list[Started]:
+def _start(processes: Processes, plan: Plan, screen: Screen) -> list[Started]:
     """Start everything at once, and let the schedulers go when everybody is there."""
     screen.say("starting workers and schedulers ...", "dim")
     workers = [_start_worker(processes, f"worker-{number + 1}", plan) for number in range(plan.workers)]
     schedulers = [
-        _start_scheduler(processes, name, plan, fenced=fenced) for name in ("scheduler-A", "scheduler-B")
+        _start_scheduler(processes, name, plan, "--wait") for name in ("scheduler-A", "scheduler-B")
     ]
     for worker in workers:
         worker.wait_for(" ready.")
@@ -110,9 +119,9 @@ def _start_worker(processes: Processes, name: str, plan: Plan) -> Started:
     return processes.start(name, [*command.split(), "--without-gossip", "--without-mingle"])
 
 
-def _start_scheduler(processes: Processes, name: str, plan: Plan, *, fenced: bool) -> Started:
-    command = f"-m example_app.schedule --wait --name {name} --tenants {plan.tenants}"
-    return processes.start(name, [*command.split(), *([] if fenced else ["--unfenced"])])
+def _start_scheduler(processes: Processes, name: str, plan: Plan, *options: str) -> Started:
+    command = f"-m example_app.schedule --name {name} --tenants {plan.tenants}"
+    return processes.start(name, [*command.split(), *options, *([] if plan.fenced else ["--unfenced"])])
 
 
 def _follow(watch: Watch, screen: Screen, *, timeout: float) -> None:
@@ -130,6 +139,20 @@ def _follow(watch: Watch, screen: Screen, *, timeout: float) -> None:
 def _note(watch: Watch) -> str:
     charges, misses = watch.count("charged"), watch.count("missed")
     return f"{charges} charges" + (f", a key was held {misses} times" if misses else "")
+
+
+def _let_latecomers_in(
+    processes: Processes, plan: Plan, watch: Watch, database_url: str, screen: Screen
+) -> None:
+    """In the morning: raw SQL writes to the frozen run's tenant, and its payment is sent once more."""
+    victim = watch.frozen()
+    if victim is not None:
+        write_raw(database_url, watch, victim, screen)
+    tenant = str(victim.tenant_id if victim else 1)
+    screen.say(f"REPLAY: the payment of tenant {tenant} is sent once more", "warn")
+    watch.expected = plan.messages
+    _start_scheduler(processes, "replay-C", plan, "--tenant", tenant)
+    wait_until(lambda: watch.refresh().all_finished, REPLAY_TIMEOUT)
 
 
 def _leases_left(fence_url: str) -> int:

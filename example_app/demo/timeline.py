@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from example_app.models import JournalEntry
 
@@ -16,10 +16,10 @@ def timeline(entries: Sequence[JournalEntry]) -> Iterator[str]:
     """One line for each thing that happened to the frozen tenant, in columns that fit 80 characters."""
     tenant = frozen_tenant(entries)
     story = sorted((entry for entry in entries if entry.tenant_id == tenant), key=lambda entry: entry.at)
-    messages = {entry.task_id: entry.who[-1] for entry in story if entry.what == "published"}
+    letters = {entry.task_id: entry.who[-1] for entry in story if entry.what == "published"}
     yield f"{'seconds':>8}  {'who':<16}  {'token':<16}  what"
     for entry, times in _folded(story):
-        words = _words(entry, message=messages.get(entry.task_id, "?"), times=times)
+        words = _words(entry, letters, times=times)
         yield f"{entry.at - story[0].at:>8.2f}  {_who(entry):<16}  {entry.token or '-':<16}  {words}"
 
 
@@ -44,7 +44,8 @@ def _who(entry: JournalEntry) -> str:
     return entry.who
 
 
-def _words(entry: JournalEntry, *, message: str, times: int) -> str:
+def _words(entry: JournalEntry, letters: Mapping[str, str], *, times: int) -> str:
+    message = letters.get(entry.task_id, "?")
     often = "" if times == 1 else f" {times} times"
     return {
         "published": f"sends message {message}",
@@ -54,6 +55,9 @@ def _words(entry: JournalEntry, *, message: str, times: int) -> str:
         "woken": f"WAKES process {entry.pid}",
         "charged": f"message {message}: WRITES the charge",
         "already paid": f"message {message}: paid already, ends",
-        "refused": f"message {message}: late write REFUSED",
+        "answered": f"message {message}: ANSWERED, {letters.get(entry.receipt or '', '?')} has paid",
+        "refused": f"message {message}: late UPDATE REFUSED",
+        "raw refused": "raw SQL: UPDATE REFUSED",
+        "raw written": "raw SQL: WRITES the balance",
         "killed": f"KILLS process {entry.pid}",
     }.get(entry.what, entry.what)

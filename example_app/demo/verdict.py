@@ -46,9 +46,16 @@ MESSAGES = "SELECT COUNT(DISTINCT task_id) FROM journal WHERE what = 'published'
 MESSAGES_LOST = """
     SELECT COUNT(DISTINCT task_id) FROM journal
     WHERE what = 'published' AND task_id NOT IN (
-        SELECT task_id FROM journal WHERE what IN ('charged', 'already paid', 'refused')
+        SELECT task_id FROM journal WHERE what IN ('charged', 'already paid', 'answered', 'refused')
     )
 """
+
+ANSWERED_RIGHT = """
+    SELECT COUNT(*) FROM journal JOIN invoices ON invoices.tenant_id = journal.tenant_id
+    WHERE journal.what = 'answered' AND journal.receipt = invoices.receipt
+"""
+
+RAW_WRITES = "SELECT COUNT(*) FROM journal WHERE what IN ('raw refused', 'raw written')"
 
 LINES = "SELECT COUNT(*) FROM journal WHERE what = :what"
 
@@ -74,6 +81,10 @@ class Books:
     messages_lost: int
     misses: int
     refused: int
+    raw_writes: int
+    raw_refused: int
+    answered: int
+    answered_right: int
     killed: int
     slow_invoices: int
     outlived_the_ttl: int
@@ -100,6 +111,10 @@ def read_books(ledger: Ledger, *, ttl: float) -> Books:
         messages_lost=ledger.number(MESSAGES_LOST),
         misses=ledger.number(LINES, what="missed"),
         refused=ledger.number(LINES, what="refused"),
+        raw_writes=ledger.number(RAW_WRITES),
+        raw_refused=ledger.number(LINES, what="raw refused"),
+        answered=ledger.number(LINES, what="answered"),
+        answered_right=ledger.number(ANSWERED_RIGHT),
         killed=ledger.number(LINES, what="killed"),
         slow_invoices=ledger.number(SLOW_INVOICES, ttl=ttl),
         outlived_the_ttl=ledger.number(OUTLIVED_THE_TTL, ttl=ttl),
@@ -114,7 +129,15 @@ def judge(books: Books, *, expected_messages: int, leases_left: int) -> list[Che
             f"{books.charged_once} of {books.invoices} invoices charged exactly once",
         ),
         Check(books.wrong_balances == 0, f"{books.wrong_balances} accounts with a wrong balance"),
-        Check(books.refused > 0, f"{books.refused} late write refused by its token (the frozen process)"),
+        Check(books.refused > 0, f"{books.refused} late UPDATE refused by the guard (the frozen process)"),
+        Check(
+            0 < books.raw_writes == books.raw_refused,
+            f"{books.raw_refused} of {books.raw_writes} raw SQL writes refused by the trigger",
+        ),
+        Check(
+            0 < books.answered == books.answered_right,
+            f"{books.answered_right} repeated payments answered from the first one's record",
+        ),
         Check(books.killed > 0, f"{books.killed} process killed in the middle of a charge"),
         Check(
             books.outlived_the_ttl >= books.slow_invoices,
@@ -136,7 +159,8 @@ def comparison(fenced: Books, unfenced: Books) -> list[tuple[str, str, str]]:
         ("money taken too much", lambda books: f"{books.cents_too_much / 100:.2f}"),
         ("accounts with a wrong balance", lambda books: str(books.wrong_balances)),
         ("newer result overwritten by an older run", lambda books: str(books.stale_overwrites)),
-        ("late writes refused", lambda books: str(books.refused)),
+        ("late UPDATEs refused", lambda books: str(books.refused)),
+        ("raw SQL writes refused", lambda books: f"{books.raw_refused} of {books.raw_writes}"),
         ("messages lost", lambda books: f"{books.messages_lost} of {books.messages}"),
     ]
     return [(name, number(fenced), number(unfenced)) for name, number in rows]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Self
 
 from example_app.ledger import Ledger
 from example_app.models import JournalEntry
 
-FINISHED = frozenset({"charged", "already paid", "refused"})
+FINISHED = frozenset({"charged", "already paid", "answered", "refused"})
 OVER = frozenset({*FINISHED, "frozen", "killed"})
 OVERLAP = 200
 """How many known lines are read again each time: on PostgreSQL, numbers may become visible out of order."""
@@ -19,13 +20,14 @@ class Watch:
     def __init__(self, ledger: Ledger, *, expected: int) -> None:
         self.ledger = ledger
         self.expected = expected
-        self.seconds = ledger.seconds_to_charge()
+        self.seconds = {bill.tenant_id: bill.seconds_to_charge for bill in ledger.invoices()}
         self._entries: dict[int, JournalEntry] = {}
 
-    def refresh(self) -> None:
+    def refresh(self) -> Self:
         """Read what was written since."""
         last = max(self._entries, default=0)
         self._entries |= {entry.id: entry for entry in self.ledger.journal(after=last - OVERLAP)}
+        return self
 
     @property
     def entries(self) -> list[JournalEntry]:
@@ -44,6 +46,10 @@ class Watch:
     def all_finished(self) -> bool:
         """Whether every message that was to be published has an outcome."""
         return len(self.finished()) >= self.expected
+
+    def frozen(self) -> JournalEntry | None:
+        """The line about the run that was frozen; None if nobody was."""
+        return next((entry for entry in self.entries if entry.what == "frozen"), None)
 
     def charging(self) -> list[JournalEntry]:
         """Each unharmed tenant's first run, while the tenant is uncharged; the newest run comes last."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
+import psycopg
 import pytest
 from bench.drivers import parameters
 from sqlalchemy import MetaData, create_engine, event, inspect, text
@@ -239,3 +240,69 @@ def test_the_table_of_the_metadata_is_the_one_of_the_ddl(databases, engine, name
     with engine.begin() as connection:
         create_gates(connection)  # there already: nothing happens
     assert gate_ddl(name).startswith("CREATE TABLE IF NOT EXISTS fence_gates")
+
+
+@each_database
+def test_once_goes_through_again_in_the_transaction_that_has_passed(engine, scope):
+    """Whatever became of the savepoint it passed in: it isn't committed yet."""
+
+    def pass_once(session):
+        pass_gate(session, scope, writer(scope, 5), once=True)
+        passed.append(len(passed))
+
+    passed = []
+    with Session(engine) as session, session.begin():
+        with session.begin_nested():
+            with session.begin_nested():
+                pass_once(session)
+            pass_once(session)  # in the savepoint around
+            with session.begin_nested():
+                pass_once(session)  # in another one, further in
+        pass_once(session)  # in the transaction itself
+        with session.begin_nested() as undone:
+            pass_once(session)
+            undone.rollback()
+        pass_once(session)
+    assert len(passed) == 6
+
+    with Session(engine) as session, session.begin(), pytest.raises(AlreadyDone):
+        pass_once(session)
+
+
+@pytest.mark.parametrize("name", parameters("postgresql", "mariadb"))
+def test_a_driver_that_was_told_to_commit_by_itself_is_refused(databases, name, scope):
+    """SQLAlchemy knows nothing of it: the lock on the gate would be gone at once."""
+    careless = create_engine(databases(name).url(), connect_args={"autocommit": True})
+    with Session(careless) as session, pytest.raises(ConfigError, match="autocommit"):
+        pass_gate(session, scope, writer(scope, 5))
+    careless.dispose()
+
+
+@each_database
+def test_after_an_error_of_the_database_a_gate_that_was_passed_is_asked_again(engine, statements, scope):
+    """MySQL has rolled back all of the transaction, with its locks, where it tells of a deadlock."""
+
+    def deadlock(*_):
+        raise OperationalError("INSERT", {}, Exception("deadlock"))
+
+    with Session(engine) as session, session.begin():
+        pass_gate(session, scope, writer(scope, 5))
+        event.listen(engine, "before_cursor_execute", deadlock)
+        with pytest.raises(OperationalError):
+            pass_gate(session, f"{scope}:other", writer(f"{scope}:other", 5))
+        event.remove(engine, "before_cursor_execute", deadlock)
+
+        statements.clear()
+        pass_gate(session, scope, writer(scope, 5))
+        assert statements
+
+
+@pytest.mark.needs("postgres")
+def test_an_async_connection_of_a_driver_is_refused(databases, scope):
+    async def run():
+        url = databases("postgresql").url().replace("+psycopg", "")
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            with pytest.raises(ConfigError, match="not psycopg"):
+                pass_gate(connection, scope, writer(scope, 5))
+
+    asyncio.run(run())
