@@ -70,16 +70,9 @@ def _rare(event: events.Event) -> tuple[int, str]:
                 f"A message has waited {waited / 3600:.1f} h for {event.key!r}; {_held_by(holder)}",
             )
         case events.StaleWriteRefused():
-            return logging.WARNING, _stale(event)
+            return logging.WARNING, event.line
         case _:
             return logging.ERROR, _trouble(event)
-
-
-def _stale(event: events.StaleWriteRefused) -> str:
-    done = "Refused" if event.refused else "Let pass, and would have refused,"
-    shown = "no token" if event.token is None else f"token {event.token}"
-    seen = "" if event.seen is None else f", where token {event.seen} has been seen"
-    return f"{done} {event.what} with {shown} for {event.scope!r} on behalf of {event.key!r}{seen}"
 
 
 def _quiet(event: events.Event) -> str:
@@ -102,7 +95,8 @@ def _refusal(event: events.Event) -> str:
     match event:
         case events.Missed(outcome=outcome, delay=delay, attempt=attempt, holder=holder):
             when = f" in {delay:.1f} s" if delay else ""
-            return f"{_who(event)} missed {event.key!r} (try {attempt}), {_held_by(holder)}: {outcome}{when}"
+            verb = "missed" if holder is not None else "couldn't ask for"
+            return f"{_who(event)} {verb} {event.key!r} (try {attempt}), {_held_by(holder)}: {outcome}{when}"
         case events.PutOff(delay=delay):
             return f"Put off a copy of {_who(event)}, which runs or has just ended on {event.key!r}, by {delay:.1f} s"
         case events.CopyEnded(how=how, age=age):

@@ -152,6 +152,14 @@ def test_a_renewal_after_failed_ones_says_that_it_is_over(lease, records):
     assert "again, after 7 tries that failed" in records[1].getMessage()
 
 
+def test_a_store_out_of_reach_is_not_called_a_miss(caplog):
+    caplog.set_level(logging.INFO)
+    log(events.Missed(TASK, "job:1", None, "my id", "retry", 1.5, 3, 7.0))
+
+    assert "couldn't ask for 'job:1' (try 3), the store is out of reach: retry in 1.5 s" in caplog.text
+    assert "missed" not in caplog.text
+
+
 def test_a_lease_that_somebody_made_by_hand_is_named_as_such(records):
     by_hand = Holder("job:1", "their owner", 0, None)
     log(events.Missed(TASK, "job:1", by_hand, "my id", "retry", 1.5, 3, 7.0))

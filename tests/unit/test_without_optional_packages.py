@@ -1,4 +1,4 @@
-"""SQLAlchemy 2.1 comes without greenlet unless its extra `asyncio` is asked for: the guards need neither."""
+"""The guards need neither Alembic nor greenlet, which SQLAlchemy 2.1 brings only with its extra `asyncio`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import sys
-sys.modules["greenlet"] = None  # as if it weren't installed
+sys.modules[sys.argv[1]] = None  # as if it weren't installed
 
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
@@ -18,6 +20,7 @@ from celery_fence import StaleToken
 from celery_fence.fencing.stamp import Stamp
 from celery_fence.fencing.gate import pass_gate
 from celery_fence.fencing.sqlalchemy import FencedMixin, fence, gates_table
+from celery_fence.fencing.sqlalchemy.trigger import fence_trigger
 
 class Base(DeclarativeBase): ...
 
@@ -28,6 +31,7 @@ class Payout(FencedMixin, Base):
     state: Mapped[str] = mapped_column(default="new")
 
 gates_table(Base.metadata)
+fence_trigger(Payout)
 engine = create_engine("sqlite://")
 Base.metadata.create_all(engine)
 with Session(engine) as session:
@@ -50,9 +54,15 @@ with Session(engine) as session:
 """
 
 
-def test_a_session_is_guarded_and_passes_gates_without_greenlet():
+@pytest.mark.parametrize("package", ["alembic", "greenlet"])
+def test_rows_gates_and_triggers_are_fenced_without(package):
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", PROGRAM, package],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
     assert done.stdout.splitlines() == ["10 is older than 20", "by 20"], done.stderr

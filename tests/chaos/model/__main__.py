@@ -53,6 +53,7 @@ def _show_counts(scopes: list[Scope]) -> int:
             failed = 1
         total = [total[0] + found.states, total[1] + found.transitions, total[2] + found.seconds]
     _print_line("all", *total)
+    print("A promise is broken, see above." if failed else "No promise is broken.")
     return failed
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from rig.controls import CONTROLS
 from rig.evidence import add_row
 from rig.plan import FAULTS, make_plan, random_faults
 from rig.round import play
@@ -37,10 +38,12 @@ def main(words: Sequence[str]) -> int:
 def _add_round(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument(
-        "--faults", help=f"such as F2+F6, or none; one or two by the seed without it. {'+'.join(FAULTS)}"
+        "--faults",
+        type=named_faults,
+        help=f"such as F2+F6, or none; one or two by the seed without it. {'+'.join(FAULTS)}",
     )
     parser.add_argument("--seconds", type=float, default=SECONDS, help="seconds of load")
-    parser.add_argument("--control", help="break something on purpose: a negative control")
+    parser.add_argument("--control", choices=CONTROLS, help="break something on purpose: a negative control")
     parser.add_argument(
         "--retention", action="store_true", help="wait until the store has forgotten everything"
     )
@@ -56,7 +59,7 @@ def _add_soak(parser: argparse.ArgumentParser) -> None:
 
 
 def _round(options: argparse.Namespace) -> int:
-    faults = faults_of(options.seed, options.faults)
+    faults = random_faults(options.seed) if options.faults is None else options.faults
     plan = make_plan(
         options.seed, faults, options.seconds, control=options.control, retention=options.retention
     )
@@ -82,11 +85,12 @@ def _soak(options: argparse.Namespace) -> int:
     return int(soak.failed or not soak.reports)
 
 
-def faults_of(seed: int, words: str | None) -> tuple[str, ...]:
-    """The faults that *words* name, ``F2+F6`` or ``none``; those of the seed where nothing is named."""
-    if not words:
-        return random_faults(seed)
-    return () if words == "none" else tuple(words.split("+"))
+def named_faults(words: str) -> tuple[str, ...]:
+    """The faults that *words* name: ``F2+F6``, or ``none``."""
+    names = () if words == "none" else tuple(words.split("+"))
+    for unknown in set(names) - set(FAULTS):
+        raise argparse.ArgumentTypeError(f"{unknown!r} is none of {', '.join(FAULTS)}; write F2+F6, or none")
+    return names
 
 
 class Stopped:
