@@ -111,7 +111,7 @@ class Ledger:
         """
         with self._sessions.begin() as session:
             if self._fenced:  # a new line has no older row to compare with: so the tenant's gate compares
-                pass_gate(session, f"tenant:{tenant_id}:billing")
+                pass_gate(session)
             invoice = session.get_one(Invoice, invoice_id)
             tenant = session.get_one(Tenant, tenant_id)
             entry = _entry("already paid" if invoice.status == "paid" else "started", tenant_id, run)

@@ -51,7 +51,11 @@ def load_script(*names: str) -> Script:
 
 
 def sync_client(client: Any) -> Any:
-    """*client* itself; refuses one whose answers have to be awaited, which would fence nothing."""
+    """*client* itself; `ConfigError` for none, and for one whose answers have to be awaited, which fences nothing."""
+    if not callable(getattr(client, "evalsha", None)):
+        raise ConfigError(
+            f"This needs a client such as redis.Redis.from_url('redis://...'), not {type(client).__name__}."
+        )
     if inspect.iscoroutinefunction(getattr(client, "execute_command", None)):
         raise ConfigError(
             f"This needs a client such as redis.Redis, not {type(client).__name__} of redis.asyncio."

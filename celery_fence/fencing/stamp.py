@@ -15,7 +15,8 @@ from typing import Any, Self
 from urllib.parse import quote, unquote_to_bytes
 
 from celery_fence.errors import MalformedStamp
-from celery_fence.fencing.writer import Shown, no_lease, writer_of
+from celery_fence.fencing.attempt import Attempt
+from celery_fence.fencing.writer import Shown, writer_of
 from celery_fence.locking.lease import HEADER_SAFE
 
 TOKEN = "fencing_token"  # noqa: S105 - the name of a header, as below
@@ -74,9 +75,10 @@ class Stamp:
             UnfencedWrite: there is no lease, or it has no token.
 
         """
-        writer = writer_of(lease, mode="enforce")
+        attempt = Attempt("Stamp.of()", "Stamp.of(lease)")
+        writer = writer_of(lease, mode="enforce", attempt=attempt)
         if writer.token is None:
-            raise no_lease()
+            raise attempt.tokenless()
         return cls(writer.key, writer.token, writer.owner)
 
     def headers(self) -> dict[str, Any]:

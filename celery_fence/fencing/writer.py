@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from celery_fence.errors import ConfigError, ScopeMismatch, StaleToken, UnfencedWrite
+from celery_fence.errors import ConfigError, StaleToken
+from celery_fence.fencing.attempt import GUARDED, Attempt, check_lease
+from celery_fence.fencing.mismatch import is_unescaped, mismatch
 from celery_fence.locking import current, events
 from celery_fence.locking.lease import Lease, NullLease
 
@@ -26,18 +28,7 @@ MODES: Final[tuple[Mode, ...]] = ("enforce", "shadow", "off")
 LONGEST_OWNER: Final = 64
 """Characters of the column that keeps an owner."""
 
-
-LEASELESS: Final = (
-    "A guarded write needs a fencing token, and there is no lease here. Write inside a fenced task or a hold(...), or "
-    "hand the lease over with lease=... (a thread that the body starts sees none by itself)."
-)
-TOKENLESS: Final = (
-    "A guarded write needs a fencing token, and this run has none: the store was out of reach and "
-    "outage_policy='run' let it run without a lease. Write nothing that is guarded in such a run, choose another "
-    "outage_policy, or give the guard mode='shadow', which lets it pass and counts it."
-)
-
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("celery_fence")
 
 
 class Shown(Protocol):
@@ -52,8 +43,10 @@ class Shown(Protocol):
 
 
 def log_only(event: events.Event) -> None:
-    """Tell the log of a refusal, where no app is known that has observers."""
-    logger.warning("%r", event)
+    """Tell the log of a refusal, in the words of the log's own observer, where no app is known that has observers."""
+    said = event.line if isinstance(event, events.StaleWriteRefused) else repr(event)
+    facts = {name: getattr(event, name, None) for name in ("key", "token", "owner")}
+    logger.warning("%s", said, extra=facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +78,26 @@ class Writer:
         return self.mode == "enforce"
 
 
-def writer_of(lease: Shown | None = None, *, mode: Mode | None = None) -> Writer:
+def writer_of(lease: Shown | None = None, *, mode: Mode | None = None, attempt: Attempt = GUARDED) -> Writer:
     """
     The writer of *lease*, or of the innermost lease that the running code is under.
 
     *mode* is the guard's own; without it that of the task counts. A writer without a
     token is told of with `let_pass` by the guard, and writes as if there were none.
+    An error names the *attempt*.
 
     Raises:
         UnfencedWrite: in mode ``enforce``, there is no lease, or it has no token.
+        ConfigError: *lease* is something else, such as a token.
 
     """
     writers = writers_here(lease, mode=mode)
-    return _checked(writers[0] if writers else _nobody(mode))
+    return _checked(writers[0] if writers else _nobody(mode), attempt)
 
 
-def writer_for(scope: str, lease: Shown | None = None, *, mode: Mode | None = None) -> Writer:
+def writer_for(
+    scope: str, lease: Shown | None = None, *, mode: Mode | None = None, attempt: Attempt = GUARDED
+) -> Writer:
     """
     The writer with a lease on the very key *scope*: *lease*, or the innermost such lease here.
 
@@ -110,10 +107,10 @@ def writer_for(scope: str, lease: Shown | None = None, *, mode: Mode | None = No
     Raises:
         ScopeMismatch: the lease given, or each lease here, is on another key: tokens
             of two keys can't be compared.
-        UnfencedWrite: as in `writer_of`.
+        UnfencedWrite, ConfigError: as in `writer_of`.
 
     """
-    return choose(writers_here(lease, mode=mode), scope, mode=mode)
+    return choose(writers_here(lease, mode=mode), scope, mode=mode, attempt=attempt)
 
 
 def writers_here(lease: Shown | None = None, *, mode: Mode | None = None) -> tuple[Writer, ...]:
@@ -122,38 +119,25 @@ def writers_here(lease: Shown | None = None, *, mode: Mode | None = None) -> tup
     if isinstance(lease, Writer):
         return (replace(lease, mode=known or lease.mode),)
     if lease is not None:
+        check_lease(lease)
         return (_written_by(lease, known or _mode_of(lease)),)
     return tuple(_written_by(frame.lease, known or frame.mode) for frame in reversed(current.frames()))
 
 
-def choose(writers: Sequence[Writer], scope: str, *, mode: Mode | None = None) -> Writer:
+def choose(
+    writers: Sequence[Writer], scope: str, *, mode: Mode | None = None, attempt: Attempt = GUARDED
+) -> Writer:
     """The one of *writers* whose key is *scope*; see `writer_for`, whose errors it raises."""
     for writer in writers:
         if writer.token is not None and writer.key == scope:
             return writer
     innermost = writers[0] if writers else _nobody(mode)
     if innermost.token is None:
-        return _checked(innermost)
+        return _checked(innermost, attempt, scope)
     if innermost.enforces:
-        raise foreign(innermost, scope=scope, key=scope)
+        meant = next((each for each in writers if is_unescaped(scope, each.key)), innermost)
+        raise mismatch(meant.key, scope=scope, key=scope)
     return replace(innermost, token=None)
-
-
-def check_scope(writer: Writer, scope: str) -> None:
-    """Raise `ScopeMismatch` if *writer*'s token is one of another key than *scope*; in any mode."""
-    if writer.token is not None and writer.key != scope:
-        raise foreign(writer, scope=scope, key=scope)
-
-
-def foreign(writer: Writer, *, scope: str, key: str) -> ScopeMismatch:
-    """The error for a write of *writer* to *scope*, which is written under another *key*."""
-    what = repr(scope) if scope == key else f"{scope!r}, which belongs to {key!r},"
-    return ScopeMismatch(
-        f"A write to {what} with the lease on {writer.key!r}: tokens of two keys can't be compared, so nothing "
-        f"was written. Take the lease on {key!r} for this write, or correct the scope.",
-        scope=scope,
-        key=writer.key,
-    )
 
 
 def is_stale(writer: Writer, seen: int | None, seen_owner: str | None) -> bool:
@@ -219,11 +203,6 @@ def checked_mode(mode: str | None) -> Mode | None:
     raise ConfigError(f"mode={mode!r} is no mode of a guard; choose one of {', '.join(map(repr, MODES))}.")
 
 
-def no_lease() -> UnfencedWrite:
-    """The error for a guarded write under no lease at all."""
-    return UnfencedWrite(LEASELESS)
-
-
 def short_owner(owner: str) -> str:
     """*owner* as it is kept beside a token: itself, or its digest when it is longer than 64 characters."""
     return owner if len(owner) <= LONGEST_OWNER else hashlib.sha256(owner.encode()).hexdigest()
@@ -261,9 +240,9 @@ def _nobody(mode: Mode | None) -> Writer:
     return Writer("", None, None, checked_mode(mode) or "enforce")
 
 
-def _checked(writer: Writer) -> Writer:
+def _checked(writer: Writer, attempt: Attempt, scope: str = "") -> Writer:
     if writer.token is None and writer.enforces:
-        raise UnfencedWrite(TOKENLESS) if writer.lease is not None else no_lease()
+        raise attempt.tokenless(scope) if writer.lease is not None else attempt.leaseless(scope)
     return writer
 
 

@@ -59,6 +59,11 @@ def record_of(task: Any = None) -> str | None:
     return None
 
 
+def works_on(record: str) -> bool:
+    """Whether the running code is itself a part of the work of the idempotency key *record*."""
+    return any(frame.record == record for frame in _frames.get())
+
+
 def held_here(key: str, place: object) -> Lease | None:
     """The live lease on *key* in the store at *place* that this very execution is under, or None."""
     for frame in reversed(_frames.get()):

@@ -187,6 +187,14 @@ class StaleWriteRefused(Event):
     what: str
     refused: bool = True
 
+    @property
+    def line(self) -> str:
+        """What the log says of it, also where there is no app with observers."""
+        done = "Refused" if self.refused else "Let pass, and would have refused,"
+        shown = "no token" if self.token is None else f"token {self.token}"
+        seen = "" if self.seen is None else f", where token {self.seen} has been seen"
+        return f"{done} {self.what} with {shown} for {self.scope!r} on behalf of {self.key!r}{seen}"
+
 
 def unheard(event: Event) -> None:
     """Tell nobody: what emits for a lease that no app has taken."""

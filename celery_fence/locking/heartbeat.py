@@ -192,8 +192,12 @@ class Heartbeat:
     def _sign_off(self, mark: object) -> None:
         with self._lock:
             self._turning = self._thread not in (mark, None)
-            if self._thread is mark:
-                self._thread = None
+            if self._thread is not mark:
+                return
+            # Something struck between two turns, and ended the thread: another takes its place, if there is work.
+            self._thread = None
+            if self._leases or self._notebook:
+                self._start()
 
     def _turn(self) -> int:
         """Wait until leases are due and have them renewed; returns how many were."""

@@ -138,6 +138,7 @@ class Locker:
             answer: ReleaseAnswer = lease.store.release(claim, lease.token, ending)
         except StoreUnavailable as error:
             self._tell_release(lease, "unreachable", error)
+            _tell_unrecorded(claim, ending, error)
             return None
         finally:
             # Renewed until the answer is there: whatever delays the release, the key stays ours till then.
@@ -152,11 +153,15 @@ class Locker:
         """
         Claim the record of *claim* for work under *lease*, which this execution has already: one round trip.
 
-        `Done` where the work was done before. Raises as `acquire` does.
+        `Done` where the work was done before. Raises as `acquire` does, and `LeaseLost` where
+        a run with a newer token does the work.
         """
         store = self._recording()
         held = replace(claim, owner=lease.owner)
         answer = store.claim_record(held, lease.token)
+        if isinstance(answer, ClaimedElsewhere) and answer.record.lock_key == lease.key:
+            lease.lose("superseded")
+            raise lease.loss()
         if isinstance(answer, ClaimedElsewhere) and self._forget_dead_claim(answer.record):
             answer = store.claim_record(held, lease.token)
         if isinstance(answer, ClaimedElsewhere):
@@ -168,7 +173,7 @@ class Locker:
         try:
             self._recording().end_record(replace(claim, owner=lease.owner), lease.token, ending)
         except StoreUnavailable as error:
-            logger.warning("The record of %r couldn't be written: %s", claim.record, error)
+            _tell_unrecorded(claim, ending, error)
 
     def _recording(self) -> Recording:
         if isinstance(self.store, Recording):
@@ -267,6 +272,15 @@ class Locker:
 
     def _tell_release(self, lease: Lease, outcome: str, error: Exception | None = None) -> None:
         self._emit(events.ReleasedLease(lease.source, lease.key, lease, outcome, lease.held_for, error))
+
+
+def _tell_unrecorded(claim: Claim, ending: Ending | None, error: StoreUnavailable) -> None:
+    if claim.record and ending is not None and ending.how == "returned":
+        logger.error(
+            "The work of %r is done, but its record couldn't be written: another message would do it again. %s",
+            claim.record,
+            error,
+        )
 
 
 def _mismatch(claim: Claim, record: Record) -> ClaimMismatch:

@@ -54,7 +54,8 @@ class ClaimedElsewhere:
     The idempotency key is claimed under another lock key, whose lease this one's can't exclude.
 
     Nothing was granted. Whether the run that claimed it is still under way, the lease on
-    that other key tells.
+    that other key tells. Where the key is the asker's own (only by `Recording.claim_record`),
+    a run with a newer token has claimed it, and the asker's lease is over.
     """
 
     record: Record

@@ -9,6 +9,7 @@ call after the other, and the heartbeat only says what is due.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -52,9 +53,14 @@ class Renewer:
         self._bell = Wakeable()
         self._leases: list[Watched] = []
         self._notes: list[Entry] = []
+        self._doing: Work = [], []
         self._ends = False
-        self.running = False
+        self._thread: object | None = None
+
+    @property
+    def running(self) -> bool:
         """Whether its thread lives."""
+        return self._thread is not None
 
     def renew(self, due: list[Watched]) -> None:
         """Have the leases *due* renewed. RuntimeError where the machine has no thread to spare."""
@@ -76,27 +82,40 @@ class Renewer:
         self._bell.ring()
 
     def _start(self) -> None:
+        """Start the thread where there is none; call with the lock held."""
         self._ends = False
-        if not self.running:
-            start_thread(self._run)
-            self.running = True
+        if self._thread is None:
+            mark = object()
+            start_thread(functools.partial(self._run, mark))
+            self._thread = mark
 
     # --- in the renewer's own thread -----------------------------------------------------
 
-    def _run(self) -> None:
-        while True:
-            taken: Work = [], []
-            try:
-                taken = self._take()
-                if self._did(*taken) or self._waits():
-                    continue
-                self._close()
-                if self._signs_off():
-                    return
-            except BaseException as error:  # noqa: BLE001 - nothing ends it quietly, also no SystemExit thrown into it
-                self._take_back(*taken)
-                self._complain(error)
-                pause(STUMBLE)
+    def _run(self, mark: object) -> None:
+        try:
+            while self._turn(mark):
+                pass
+        finally:
+            self._bury(mark)
+
+    def _turn(self, mark: object) -> bool:
+        """Do what there is, or wait for it; False when the thread has nothing to do any more."""
+        try:
+            self._take()
+            if self._did(*self._doing) or self._waits():
+                return True
+            self._close()
+            return not self._signs_off(mark)
+        except BaseException as error:  # noqa: BLE001 - nothing ends it quietly, also no SystemExit thrown into it
+            self._take_back()
+            self._complain(error)
+            pause(STUMBLE)
+            return True
+
+    def _take(self) -> None:
+        with self._lock:
+            self._doing = self._leases, self._notes
+            self._leases, self._notes = [], []
 
     def _did(self, leases: list[Watched], notes: list[Entry]) -> bool:
         """Whether there was something to do."""
@@ -104,26 +123,38 @@ class Renewer:
             self._renew(leases)
         if notes:
             self._write(notes)
+        self._doing = [], []
         return bool(leases or notes)
-
-    def _take_back(self, leases: list[Watched], notes: list[Entry]) -> None:
-        with self._lock:
-            self._leases += leases
-            self._notes += notes
-            self.running = True
-
-    def _take(self) -> Work:
-        with self._lock:
-            taken = self._leases, self._notes
-            self._leases, self._notes = [], []
-            return taken
 
     def _waits(self) -> bool:
         """Wait for work; False when it is time to end."""
         return not self._ends and self._bell.wait(IDLE)
 
-    def _signs_off(self) -> bool:
+    def _signs_off(self, mark: object) -> bool:
         """Note the end; False when work has come at the last moment."""
         with self._lock:
-            self.running = bool(self._leases or self._notes)
-            return not self.running
+            if self._leases or self._notes or self._thread is not mark:
+                return False
+            self._thread = None
+            return True
+
+    def _take_back(self) -> None:
+        """What was being done is to be done again."""
+        with self._lock:
+            self._put_back()
+
+    def _bury(self, mark: object) -> None:
+        """Where something struck between two turns, and ended the thread: another takes its place, if there is work."""
+        with self._lock:
+            if self._thread is not mark:
+                return
+            self._thread = None
+            self._put_back()
+            if self._leases or self._notes:
+                self._start()
+
+    def _put_back(self) -> None:
+        leases, notes = self._doing
+        self._doing = [], []
+        self._leases += leases
+        self._notes += notes

@@ -58,6 +58,9 @@ SYNONYMS: Final = {
 STRANGERS: Final = {
     "lock": "'lock_key'",
     "once": "'lock_key'",
+    "idempotent_key": "'idempotency_key'",
+    "idempotence_key": "'idempotency_key'",
+    "idempotency": "'idempotency_key'",
     "unique_on": "'lock_key'",
     "ttl": "'lock_ttl'",
     "timeout": "'lock_ttl', or Celery's 'time_limit'",

@@ -116,10 +116,17 @@ def can_be_completed(run: Run, ending: Ending) -> bool:
 
 
 def remembered_value(app: Any, value: bytes) -> Any:
-    """The return value that `ending_of_value` kept."""
+    """
+    The return value that `ending_of_value` kept.
+
+    `ContentDisallowed` where the app doesn't accept its content type as a result: who can write
+    to the store must not choose pickle for an app that doesn't use it.
+    """
     head, _, payload = value.partition(b"\n")
     content_type, encoding = head.decode().split(";")
-    accept = {content_type, *app.conf.accept_content}
+    conf = app.conf
+    names = {conf.result_serializer, *(conf.result_accept_content or conf.accept_content or ())}
+    accept = {serialization.registry.name_to_type.get(name, name) for name in names}
     body = payload if encoding == "binary" else payload.decode(encoding)
     return serialization.loads(body, content_type, encoding, accept=accept)
 

@@ -195,7 +195,9 @@ class FencedTask(OnCommit, Task):
 
     def _claim_under(self, run: Run, held: Lease) -> None:
         """Claim the record of an eager run within an execution that has its key: nothing is acquired."""
-        done = run.claim_record(held) if run.record_key else None
+        if not run.record_key or current.works_on(run.record_key):
+            return  # a part of the same work has no end of its own: it isn't done before the run around it returns
+        done = run.claim_record(held)
         if done is not None:
             raise repeats.end_as_done(run, repeats.done_before(self.app, done.record))
 
@@ -298,6 +300,8 @@ class FencedTask(OnCommit, Task):
 
     def _after_repeat(self, run: Run, done: AlreadyDone) -> Exception:
         """The body found its own work done, as by a record in its database."""
+        if repeats.is_of_this_run(done, run.lease):
+            return losses.unsure(run, done)
         ending = endings.ending_of_call(self, run.record_key, done.result) if done.has_result else None
         # Not marked: a copy is to find the record, too, and to end in the same way.
         run.release(ending, marked=False)

@@ -107,13 +107,15 @@ def call_under_lease(
         source=task,
         record=once.render(args, own) if once is not None else "",
     )
+    lease = None
     try:
         with _lending(asking, task, options) as lease:
             value = body(lease)
             asking.ending = endings.ending_of_call(task, asking.record, value)
             return value
     except AlreadyDone as done:
-        if not (asking.record and done.record == asking.record and done.has_result):
+        found = asking.record and done.record == asking.record and done.has_result
+        if not found or repeats.is_of_this_run(done, lease):
             raise
         return done.result
 
@@ -244,8 +246,12 @@ class Asking:
         return self.key, FenceSettings.of(self._app).place
 
     def _claim_under(self, held: Lease) -> None:
-        """Claim the record of a direct call under the lease of the execution that makes it: nothing is acquired."""
-        if not self.record or self._claimed_under is not None:
+        """
+        Claim the record of a direct call under the lease of the execution that makes it: nothing is acquired.
+
+        Not of one that is a part of the same work: that isn't done before the run around it returns.
+        """
+        if not self.record or self._claimed_under is not None or current.works_on(self.record):
             return
         done = runtime(self._app).locker(self._ttl).claim_record(held, self._claim())
         if done is not None:

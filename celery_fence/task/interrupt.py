@@ -12,6 +12,8 @@ import logging
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
+
 from celery_fence.errors import LeaseLost
 from celery_fence.task.stopping import Stopper, stopper_here
 from celery_fence.task.stopping.threads import Struck
@@ -23,6 +25,25 @@ if TYPE_CHECKING:
     from celery_fence.locking.lease import Lease
 
 logger = logging.getLogger(__name__)
+
+
+def is_of_a_stop(error: BaseException) -> bool:
+    """
+    Whether *error* came up while the body was being stopped, and hides the stop.
+
+    As a rollback does that fails because the stop struck in the middle of a query. What a
+    body raises from the loss on purpose (``raise ... from``), and what it says to Celery, is its own word.
+    """
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while isinstance(following, Exception) and id(following) not in seen:
+        if isinstance(following, Ignore | Reject | Retry | SoftTimeLimitExceeded):
+            return False
+        seen.add(id(following))
+        if isinstance(following.__context__, LeaseLost) and not following.__suppress_context__:
+            return True
+        following = following.__context__
+    return False
 
 
 class Body:

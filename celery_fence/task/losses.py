@@ -19,7 +19,7 @@ from celery_fence.task.outcomes import HOUR, longest_delay, superseded
 from celery_fence.task.retries import retry
 
 if TYPE_CHECKING:
-    from celery_fence.errors import StaleToken
+    from celery_fence.errors import AlreadyDone, StaleToken
     from celery_fence.task.run import Run
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def lost(run: Run, error: Exception, *, holds: bool = False) -> Exception:
     if final:
         if (holds or run.options.lost_policy == "retry") and not run.task.request.is_eager:
             logger.error(
-                "Task %s[%s] lost its lease, or had its token refused, %d times; it fails now",
+                "Task %s[%s] lost its lease, had its token refused or met its own record %d times; it fails now",
                 run.task.name,
                 run.task_id,
                 LOST_RETRIES,
@@ -65,6 +65,16 @@ def stale(run: Run, error: StaleToken) -> Exception:
     the counter is raised above the token that was seen, and the run is sent again.
     """
     return lost(run, error, holds=_raise_counter(run, error))
+
+
+def unsure(run: Run, error: AlreadyDone) -> Exception:
+    """
+    What becomes of *run*'s message after its body met the record that it had completed itself; releases the lease.
+
+    Where that was in the same transaction, this error has undone it; where it was in an
+    earlier one, it is committed. The next run finds out which: it does the work, or is answered.
+    """
+    return lost(run, error, holds=True)
 
 
 def _is_final(run: Run, *, holds: bool) -> bool:

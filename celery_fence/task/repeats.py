@@ -13,6 +13,7 @@ from celery_fence.task.install import runtime
 from celery_fence.task.skip import answer
 
 if TYPE_CHECKING:
+    from celery_fence.locking.lease import Lease, NullLease
     from celery_fence.locking.records import Record
     from celery_fence.task.run import Run
 
@@ -34,6 +35,11 @@ def done_before(app: Any, record: Record) -> AlreadyDone:
     except (KombuError, ValueError, LookupError) as error:
         return AlreadyDone(f"{said}. Its result can't be read: {error}", record=record.key)
     return AlreadyDone(f"{said}.", record=record.key, has_result=True, result=result)
+
+
+def is_of_this_run(done: AlreadyDone, lease: Lease | NullLease | None) -> bool:
+    """Whether it was this very run, under *lease*, that has done the work: then nobody knows if it was committed."""
+    return lease is not None and done.token is not None and done.token == lease.token
 
 
 def end_as_done(run: Run, done: AlreadyDone) -> Exception:

@@ -15,7 +15,7 @@ from celery_fence.errors import AlreadyDone, Contended, LeaseLost, StaleToken
 from celery_fence.locking.lease import Lease, NullLease
 from celery_fence.locking.store import Claim, Ending, Facts, Gone, Holder
 from celery_fence.task.install import runtime
-from celery_fence.task.interrupt import Body
+from celery_fence.task.interrupt import Body, is_of_a_stop
 from celery_fence.task.notes import HEADER, RUN, Notes, wall_clock
 from celery_fence.task.options import TaskOptions
 from celery_fence.task.slot import slot_in
@@ -224,7 +224,10 @@ class Run:
         if isinstance(error, StaleToken):
             own = self.lease.token if self.lease is not None else None
             return error if own is not None and error.token == own else None
-        return error if isinstance(error, LeaseLost | Contended) else None
+        if isinstance(error, LeaseLost | Contended):
+            return error
+        lost = self.body.lost
+        return lost.loss() if lost is not None and is_of_a_stop(error) else None
 
     @property
     def in_epilogue(self) -> bool:

@@ -139,6 +139,16 @@ def test_a_publish_that_nobody_received_was_lost_by_the_broker_when_a_worker_was
     assert Transit(tmp_path).lost(["lost", "here"]) == ["lost"]
 
 
+def test_what_was_put_back_and_not_received_again_was_lost_by_the_broker(tmp_path, history):
+    for task_id in ("lost", "here"):
+        travel(history, task_id, sent=0, received=["tag 1"])
+        history.note("restored", task_id=task_id, tag="tag 1")
+    history.note("received", task_id="here", tag="tag 1", redelivered=True)
+    killed(history, "worker w1")
+
+    assert Transit(tmp_path).lost(["lost", "here"]) == ["lost"]
+
+
 def test_without_a_killed_worker_the_broker_has_lost_nothing(tmp_path, history):
     travel(history, "lost", sent=1, received=["tag 1"])
     killed(history, "child")

@@ -471,3 +471,38 @@ def open_connections(store, number):
     for connection in taken:
         connection.connect()
         connections.give_back(connection, healthy=True)
+
+
+class TestAClockSteppedBack:
+    """What was granted while the clock was ahead has the step on top of its TTL."""
+
+    @pytest.mark.parametrize("lost_delay", [0.0, 5.0])
+    def test_a_dead_holder_keeps_the_key_for_a_ttl_from_the_next_question_and_no_longer(
+        self, store, client, lost_delay
+    ):
+        dead = Claim(CLAIM.key, "dead", 30.0, lost_delay=lost_delay)
+        store.acquire(dead)
+        lease = store._names.lease(CLAIM.key.encode())
+        client.pexpire(lease, 3_600_000)
+        held = store.acquire(ASKER)
+
+        assert 29 < held.holder.ttl_left <= 30
+        assert not held.holder.closed
+        assert 29_000 < client.pttl(lease) <= 30_000 + 1000 * lost_delay
+        assert client.zscore(store._names.of(CLAIM.key.encode())[2], CLAIM.key) / 1000 < time.time() + 60
+
+    def test_a_live_holder_keeps_its_lease(self, store, client):
+        granted = store.acquire(CLAIM)
+        client.pexpire(store._names.lease(CLAIM.key.encode()), 3_600_000)
+        store.acquire(ASKER)
+
+        assert store.renew([Renewal(CLAIM, granted.token, granted.since)]) == [Kept()]
+        assert store.holder(CLAIM.key).owner == CLAIM.owner
+
+    def test_a_lease_made_by_hand_stays_as_long_as_it_was_made_to(self, store, client):
+        lease = store._names.lease(CLAIM.key.encode())
+        client.hset(lease, "owner", "a person")
+        client.pexpire(lease, 3_600_000)
+        held = store.acquire(ASKER)
+
+        assert held.holder.ttl_left > 3000

@@ -8,7 +8,9 @@ import threading
 import time
 
 import pytest
+from celery.exceptions import Ignore, Reject
 
+from celery_fence import FencedTask
 from celery_fence.errors import LeaseLost
 from celery_fence.task.interrupt import Body, interrupter, interruptible
 
@@ -94,6 +96,61 @@ def test_a_loss_before_the_body_began_stops_it_too(lost):
     from_another_thread(interrupter(body), lost).join(5)
     with pytest.raises(LeaseLost), interruptible(body, wanted=True):
         pass
+
+
+def cleans_up_in_vain():
+    raise OSError("the connection is busy")
+
+
+def raised_from(loss):
+    raise ValueError("my own") from loss
+
+
+class TestABodyThatIsStopped:
+    """In a worker, in the middle of its work."""
+
+    @pytest.fixture
+    def stopped(self, app, in_worker):
+        """The outcome of a run that is stopped, and then does *afterwards* with its loss."""
+
+        def stopped(afterwards, **options):
+            @app.task(base=FencedTask, bind=True, lock_key="k", name="stopped", **options)
+            def task(self):
+                try:
+                    from_another_thread(self.lease.lose, "taken")
+                    sleep()
+                except LeaseLost as loss:
+                    afterwards(loss)
+
+            return in_worker(task)
+
+        return stopped
+
+    def test_and_fails_to_clean_up_has_lost_its_lease_all_the_same(self, stopped, sent):
+        """As when a rollback meets a connection whose query was stopped."""
+
+        def rolls_back(_loss):
+            try:
+                cleans_up_in_vain()
+            except OSError as error:
+                raise RuntimeError("a library's own words") from error
+
+        assert (stopped(rolls_back).state, len(sent)) == ("RETRY", 1)
+
+    def test_and_fails_to_clean_up_fails_with_the_loss_where_the_policy_says_so(self, stopped):
+        outcome = stopped(lambda _: cleans_up_in_vain(), lost_policy="raise")
+
+        assert (outcome.state, type(outcome.value)) == ("FAILURE", LeaseLost)
+
+    @pytest.mark.parametrize("word", [ValueError, Ignore, Reject])
+    def test_may_have_the_last_word(self, stopped, sent, word):
+        def says(loss):
+            if word is ValueError:
+                raised_from(loss)
+            raise word
+
+        assert type(stopped(says).value) is word
+        assert sent == []
 
 
 def test_where_nobody_wants_it_no_handler_is_set():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import uuid
 
 import pytest
@@ -340,6 +341,25 @@ class TestAResultThatCanTBeKept:
         assert isinstance(error, AlreadyDone)
         assert "can't be read" in str(error)
 
+    def test_and_isn_t_accepted_by_the_app_is_not_decoded(self, app, charge, in_worker, leases):
+        """Who can write to the store must not have the worker unpickle it."""
+        bomb = b"application/x-python-serialize;binary\n" + pickle.dumps(pytest.fail)
+        leases.acquire(Claim("tenant:7", "o", 60.0, record="order:1"))
+        leases.release(Claim("tenant:7", "o", 60.0, record="order:1"), 0, Ending("returned", result=bomb))
+        error = in_worker(charge(), 7, 1).value
+
+        assert isinstance(error, AlreadyDone)
+        assert "can't be read" in str(error)
+
+    def test_because_the_store_is_gone_is_told_at_once(self, charge, in_worker, monkeypatch, caplog):
+        monkeypatch.setattr(MemoryStore, "release", lambda *_: raises(StoreUnavailable("away")))
+        in_worker(charge(), 7, 1)
+
+        told = [record for record in caplog.records if record.levelno == logging.ERROR]
+        assert [
+            "'order:1' is done, but its record couldn't be written" in each.getMessage() for each in told
+        ] == [True]
+
 
 class TestWorkThatItsBodyFindsDone:
     """As by a record in the body's own database."""
@@ -534,6 +554,39 @@ class TestACallWithinARunThatHasItsLockKey:
 
         assert isinstance(error, ClaimMismatch)
         assert leases.record("order:1").owner == "their owner"
+
+    @pytest.mark.parametrize("call", [lambda task: task(7, 1), lambda task: task.apply((7, 1)).get()])
+    def test_on_the_very_same_work_leaves_the_record_to_the_run_around_it(
+        self, charge, in_worker, leases, call
+    ):
+        """Else the run around it fails, and another message is answered with the result of a part of it."""
+        part, ends = charge(lambda self: "a part", name="part"), [lambda: raises(ValueError("no"))]
+
+        def whole(self):
+            value = call(part)
+            if ends:
+                ends.pop()()
+            return f"all, with {value}"
+
+        task = charge(whole, name="whole")
+        assert in_worker(task, 7, 1).state == "FAILURE"
+        assert leases.record("order:1") is None
+        assert in_worker(task, 7, 1).value == "all, with a part"
+        assert task(7, 1) == "all, with a part"
+
+    def test_does_nothing_where_the_lease_is_lost_and_a_successor_does_the_work(
+        self, charge, app, leases, in_worker, sent
+    ):
+        task = charge(name="part")
+
+        @app.task(base=FencedTask, lock_key="tenant:<tenant>", name="frozen")
+        def frozen(tenant):
+            leases.force_release("tenant:7")
+            leases.acquire(Claim("tenant:7", "successor", 60.0, record="order:1"))
+            task(tenant, 1)
+
+        assert (in_worker(frozen, 7).state, len(sent)) == ("RETRY", 1)
+        assert (charge.runs, leases.record("order:1").owner) == ([], "successor")
 
     def test_takes_a_dead_claim_over(self, charge, batch, in_worker, leases):
         leases.acquire(Claim("old:7", "their owner", 60.0, record="order:1"))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
+import time
+import traceback
 
 import pytest
 
+from celery_fence.locking import renewer as module
 from celery_fence.locking.renewer import Renewer
 
 
@@ -58,6 +63,39 @@ def test_an_exception_out_of_nowhere_leaves_it_at_work(complaints, monkeypatch):
 
     assert renewed.wait(10)
     renewer.end()
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_strikes_at_any_line_of_its_thread_keep_no_later_work_from_being_done(
+    attempt, complaints, monkeypatch
+):
+    """Between two turns too, where nothing catches them: then another thread takes its place."""
+    monkeypatch.setattr(module, "STUMBLE", 0.0)
+    renewed, last = [], threading.Event()
+
+    def renew(work):
+        renewed.extend(work)
+        if "the last" in work:
+            last.set()
+
+    renewer = Renewer(renew, list, lambda: None, complaints.append)
+    for number in range(400):
+        renewer.renew([number])
+        time.sleep(number % 7 / 10_000)  # so that it is struck at other lines
+        strike(Renewer._run)
+    renewer.renew(["the last"])
+
+    assert last.wait(10)
+    assert complaints, "nothing was struck"
+    assert set(range(400)) <= set(renewed)
+    renewer.end()
+
+
+def strike(function):
+    """Throw SystemExit into each thread that runs *function*, wherever it is."""
+    for ident, innermost in sys._current_frames().items():
+        if any(frame.f_code is function.__code__ for frame, _ in traceback.walk_stack(innermost)):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(SystemExit))
 
 
 def test_it_ends_with_its_connection_closed_and_starts_again_with_the_next_work(complaints):

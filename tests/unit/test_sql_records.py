@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
+from datetime import timedelta
 
 import pytest
 from kombu.serialization import registry
@@ -80,6 +81,63 @@ def test_another_message_with_the_key_ends_with_the_recorded_result(app, databas
     assert [(each.key, each.lock_key, each.done) for each in claims] == [("payment:7", "job:7", None)]
 
 
+AGAIN = {
+    "complete": lambda database, record: record.complete(2),
+    "claim": lambda database, record: claim(database),
+}
+
+
+class TestARunThatMeetsItsOwnRecord:
+    """Only the next one can tell whether that was committed, so it is no answer."""
+
+    @pytest.fixture(params=AGAIN)
+    def pay(self, app, database, request):
+        """A task that completes its record, and then, in its first run, asks again in the same transaction."""
+        asks = [AGAIN[request.param]]
+
+        def pay(self, job):
+            with database:
+                record = claim(database)
+                result = record.complete(effect(database, job))
+                if asks:
+                    asks.pop()(database, record)
+            return result
+
+        return fenced(app, pay, lock_key="job:<job>", idempotency_key="payment:<job>")
+
+    def test_in_the_same_transaction_is_sent_again_and_then_does_what_was_rolled_back(
+        self, pay, database, in_worker, sent
+    ):
+        first = in_worker(pay, "7")
+        assert (first.state, effects(database), len(sent)) == ("RETRY", [], 1)
+
+        assert in_worker(pay, "7").value == {"charged": "7"}
+        assert effects(database) == ["7"]
+
+    def test_in_a_direct_call_is_an_error_and_the_work_can_be_done(self, pay, database):
+        with pytest.raises(AlreadyDone, match="by this very run"):
+            pay("7")
+        assert effects(database) == []
+
+        assert pay("7") == {"charged": "7"}
+        assert effects(database) == ["7"]
+
+    def test_of_an_earlier_transaction_is_sent_again_and_then_answered(self, app, database, in_worker, sent):
+        """As when the reply to a COMMIT was lost, and the body does its transaction once more."""
+
+        def pay(self, job):
+            for _ in range(2):
+                with database:
+                    claim(database).complete(effect(database, job))
+
+        task = fenced(app, pay, lock_key="job:<job>", idempotency_key="payment:<job>")
+        assert (in_worker(task, "7").state, len(sent)) == ("RETRY", 1)
+
+        in_worker(task, "7", id="again")
+        assert app.AsyncResult("again").result == {"charged": "7"}
+        assert effects(database) == ["7"]
+
+
 def test_a_hold_inside_the_body_changes_nothing_of_the_claim(app, database):
     def pay(self, job):
         with hold("account:1", app=app), database:
@@ -121,6 +179,20 @@ def test_a_task_without_an_idempotency_key_can_t_claim_but_has_steps(app, databa
     assert effects(database) == ["1", "2", "1", "2"]
 
 
+def test_what_replaces_a_message_has_steps_of_its_own(app, database, in_worker):
+    """It has the same id, and goes on where the other one ended."""
+
+    def page(self, number):
+        with database:
+            once(database, "page", effect, database, number)
+
+    task = fenced(app, page, lock_key="job")
+    for number, nesting in (("1", 0), ("2", 1), ("3", 1)):
+        in_worker(task, number, id="one", replaced_task_nesting=nesting)
+
+    assert effects(database) == ["1", "2"]
+
+
 def test_steps_belong_to_the_idempotency_key_where_there_is_one(app, database):
     def batch(self, job):
         with database:
@@ -148,6 +220,11 @@ def test_a_run_without_a_token_claims_nothing(app, database):
         claim(database)
 
     assert list(list_records(database)) == []
+
+
+def test_a_key_must_be_a_text(database):
+    with pytest.raises(ConfigError, match="key=7 must be a text"):
+        claim(database, key=7, lease=writer())
 
 
 @pytest.mark.parametrize("step", ["", None, 7])
@@ -261,7 +338,7 @@ def test_a_damaged_result_doesn_t_make_the_work_be_done_again(database, damaged)
     assert effects(database) == ["1"]
 
 
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), True])
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), True, timedelta(days=1)])
 def test_a_retention_that_can_t_be_meant_deletes_nothing(database, seconds):
     claim(database, key="a", lease=writer()).complete(None)
 

@@ -182,7 +182,14 @@ class TestARefusal:
         with caplog.at_level(logging.WARNING), pytest.raises(StaleToken):
             refuse(Writer("job:1", 5, "me"), scope="job:1", seen=9)
 
-        assert "StaleWriteRefused" in caplog.text
+        (record,) = caplog.records
+        assert (record.name, record.levelname, record.key, record.token) == (
+            "celery_fence",
+            "WARNING",
+            "job:1",
+            5,
+        )
+        assert record.getMessage().startswith("Refused write with token 5 for 'job:1'")
 
 
 def fenced(app, body, **options):

@@ -5,7 +5,7 @@ The scope gate takes Django's connection as it is; inside a fenced task:
 
 ```python
 with transaction.atomic():
-    pass_gate(connection, f"order:{order_id}")
+    pass_gate(connection)
     Order.objects.filter(pk=order_id).update(state="shipped")
 ```
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery_fence.errors import AlreadyDone
-from celery_fence.fencing.gate.mark import Mark, Outcome, Wish, kept_scope
+from celery_fence.errors import AlreadyDone, ConfigError
+from celery_fence.fencing.attempt import Attempt
+from celery_fence.fencing.gate.mark import TABLE, Mark, Outcome, Wish, kept_scope
 from celery_fence.fencing.gate.place import place_of
-from celery_fence.fencing.writer import Mode, Shown, Writer, let_pass, refuse, writer_for
+from celery_fence.fencing.gate.table import naming_missing_table
+from celery_fence.fencing.writer import Mode, Shown, Writer, let_pass, refuse, writer_for, writer_of
 
 WHAT = "pass_gate"
 
 
 def pass_gate(
     connection: Any,
-    scope: str,
+    scope: str | None = None,
     lease: Shown | None = None,
     *,
     once: bool = False,
@@ -27,8 +29,9 @@ def pass_gate(
     scope's row stays locked until the transaction ends: another writer of the scope
     waits. A rollback leaves the mark as it was. *connection* is an SQLAlchemy Session or
     Connection, a DB-API connection (sqlite3, psycopg, pymysql) or Django's; for async
-    ones there is `celery_fence.fencing.sqlalchemy.pass_gate_async`. *scope* is the key of *lease*,
-    which is the innermost lease on it here unless given.
+    ones there is `celery_fence.fencing.sqlalchemy.pass_gate_async`. *scope* is the key of *lease*:
+    leave it out for that of the lease given, else of the innermost one here; name it, escaped as
+    `lease.key` is, for the innermost lease on that very key.
 
     With *once*, one transaction for each token goes through: for what must not be
     done twice by one run, such as inserts that are tried again after a lost commit.
@@ -40,10 +43,11 @@ def pass_gate(
             committed; not in mode ``shadow``.
         ScopeMismatch: the lease is on another key.
         UnfencedWrite: there is no lease, or it has no token.
-        ConfigError: no transaction that could keep the lock, or nothing that is known.
+        ConfigError: no transaction that could keep the lock, nothing that is known, or no scope.
 
     """
-    writer = writer_for(scope, lease, mode=mode)
+    writer = _writer(scope, lease, mode)
+    scope = scope or writer.key or TABLE
     if writer.token is None:
         return let_pass(writer, scope=scope, what=WHAT)
     if not writer.compares:
@@ -53,11 +57,25 @@ def pass_gate(
     wish = Wish(kept_scope(scope), Mark(writer.token, writer.owner))
     if place.has_passed(wish, once=once):
         return None
-    outcome = place.dialect.move(place.ask, wish, once=once)
+    with naming_missing_table():
+        outcome = place.dialect.move(place.ask, wish, once=once)
     _settle(writer, scope, wish, outcome, once=once)
     if outcome.seen == wish.mark:
         place.remember(wish, once=once)
     return None
+
+
+def _writer(scope: str | None, lease: Shown | None, mode: Mode | None) -> Writer:
+    """Who passes the gate of *scope*, or of its own key."""
+    attempt = Attempt("pass_gate()", "pass_gate(session, lease=lease)")
+    if scope is None:
+        return writer_of(lease, mode=mode, attempt=attempt)
+    if not isinstance(scope, str) or not scope:
+        raise ConfigError(
+            f"The scope of pass_gate() is a text, the key of a lease, not {scope!r}. Leave it out, and hand a lease "
+            "over with lease=...."
+        )
+    return writer_for(scope, lease, mode=mode, attempt=attempt)
 
 
 def _settle(writer: Writer, scope: str, wish: Wish, outcome: Outcome, *, once: bool) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from celery_fence.errors import ConfigError
 from celery_fence.fencing.gate import mysql, postgresql, sqlite
-from celery_fence.fencing.gate.mark import Dialect
+from celery_fence.fencing.gate.mark import TABLE, Dialect
 
 DIALECTS: Final[dict[str, Dialect]] = {
     "postgresql": postgresql,
@@ -14,6 +17,9 @@ DIALECTS: Final[dict[str, Dialect]] = {
     "mariadb": mysql,
     "sqlite": sqlite,
 }
+
+MISSING: Final = re.compile(rf"no such table: (\w+\.)?{TABLE}|{TABLE}['\"] (does not|doesn't) exist")
+"""What SQLite, PostgreSQL, and MySQL and MariaDB say where the table isn't there."""
 
 
 def dialect_of(name: str) -> Dialect:
@@ -45,3 +51,18 @@ def create_gates(connection: Any) -> None:
 
     place = place_of(connection)
     place.ask(place.dialect.DDL, {})
+
+
+@contextmanager
+def naming_missing_table() -> Iterator[None]:
+    """Add to the driver's error where the table isn't there how to make it; the error comes out as it is."""
+    try:
+        yield
+    except Exception as error:
+        if MISSING.search(str(getattr(error, "orig", None) or error)):
+            error.add_note(
+                f"The scope gate keeps its marks in the table {TABLE!r}. Make it with gates_table(metadata) of "
+                "celery_fence.fencing.sqlalchemy and create_all or Alembic, with create_gates(connection) or "
+                "gate_ddl(dialect) of celery_fence.fencing.gate, or with CreateFenceGates() in a migration of Django's."
+            )
+        raise

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from celery_fence.errors import MalformedStamp, StaleToken
+from celery_fence.fencing.mismatch import is_unescaped
 from celery_fence.fencing.stamp import HTTP_SCOPE, HTTP_TOKEN, Stamp
 from celery_fence.fencing.token_gate import TokenGate
 
@@ -84,6 +85,11 @@ class Reception:
         if scope is None or scope == stamp.scope:
             return None
         detail = "The token is for another scope than the one that this request writes to; take that lease."
+        if is_unescaped(scope, stamp.scope):
+            detail = (
+                "The service expects the key before escaping. Its scope_of has to percent-escape what stands for a "
+                "placeholder, as the caller's key does."
+            )
         facts = {"scope": stamp.scope, "expected_scope": scope}
         return Refusal(HTTPStatus.BAD_REQUEST, "Fencing scope mismatch", detail, facts)
 

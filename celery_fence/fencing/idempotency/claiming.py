@@ -146,6 +146,8 @@ def work_of_task(key: str | None, lease: Shown | None, *, step: str) -> Work:
     if frame is not None and key in (None, frame.record):
         key = frame.record or (_task_name(frame.task) if step else None)
         lease = lease or frame.lease
+    if key is not None and not isinstance(key, str):
+        raise ConfigError(f"key={key!r} must be a text such as 'payment:7'.")
     if not key:
         raise ConfigError(
             "There is no idempotency key here: give the task an idempotency_key='payment:<job_id>', or name the work "
@@ -159,9 +161,12 @@ def _whole(key: str | None, lease: Shown | None) -> Work:
 
 
 def _task_name(task: Any) -> str | None:
-    """What the steps of a task without an idempotency key belong to: this message and its retries."""
-    task_id = task.request.id
-    return f"task {task_id}" if task_id else None
+    """What the steps of a task without an idempotency key belong to: its message and retries, not what replaces it."""
+    request = task.request
+    if not request.id:
+        return None
+    nesting = request.replaced_task_nesting or 0
+    return f"task {request.id}" + (f", replaced {nesting} times" if nesting else "")
 
 
 def _unkept(work: Work) -> Claimed:
@@ -187,6 +192,11 @@ def _refuse(work: Work, found: Record, *, what: str) -> None:
 
 def _done(work: Work, found: Record) -> AlreadyDone:
     said = f"The work of {work.name!r} was done before, with token {found.token}, and is not done again."
+    if (found.token, found.owner) == (work.wish.token, work.wish.owner):
+        said = (
+            f"The work of {work.name!r} was completed by this very run, with token {found.token}. If that was in this "
+            "transaction, it is rolled back with this error: claim and complete a piece of work once in a transaction."
+        )
     facts: dict[str, Any] = {"scope": found.lock_key, "token": found.token, "record": work.name}
     try:
         result = Encoding.of(work.writer.source).decode(found.result or "")

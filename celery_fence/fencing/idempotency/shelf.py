@@ -46,7 +46,8 @@ def delete_records(connection: Any, *, older_than: float) -> int:
     One statement, in the caller's transaction. Keep records for longer than a message may
     come again: the broker's visibility timeout, the longest retry, a replayed dead letter.
     """
-    if isinstance(older_than, bool) or not 0 < older_than < float("inf"):
+    is_number = isinstance(older_than, int | float) and not isinstance(older_than, bool)
+    if not (is_number and 0 < older_than < float("inf")):
         raise ConfigError(f"older_than must be a number of seconds above 0, not {older_than!r}.")
     place = place_of(connection)
     return place.ask(dialect_at(place).DELETE_OLD, {"seconds": round(older_than)}).rowcount

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Delete, Insert, Table, Update, delete, insert, update
 
 from celery_fence.errors import UnfencedWrite
+from celery_fence.fencing.attempt import Attempt
 from celery_fence.fencing.sqlalchemy.call import FENCED, Fenced
 from celery_fence.fencing.sqlalchemy.condition import condition
 from celery_fence.fencing.sqlalchemy.hooks import install
@@ -23,15 +24,17 @@ def fenced_update(
     An UPDATE of *table* (or a mapped class) for the rows that *lease* may write, with its stamp.
 
     Add `where` and `values` as to any other. *lease* is the one that the code is under,
-    unless given; *scope* is the key that the rows belong to, the lease's unless given.
-    Executed, it raises `StaleToken` if a row it was meant for has a newer token; where
-    it matches nothing, it changes nothing, as ever.
+    unless given; *scope* is the key that the rows belong to, and picks the lease on it.
+    Without one nothing says which key they belong to, unless the table has a fence key:
+    the token of any lease is compared, also one of another key. Executed, it raises
+    `StaleToken` if a row it was meant for has a newer token; where it matches nothing, it
+    changes nothing, as ever.
 
     Raises:
         ScopeMismatch, UnfencedWrite, ConfigError: the lease isn't one for such a statement.
 
     """
-    rows, writer = _target(table, lease, scope, mode)
+    rows, writer = _target("fenced_update", table, lease, scope, mode)
     if not (writer.compares and writer.enforces):
         return update(table).execution_options(**{FENCED: Fenced(writer)})
     added = condition(rows, writer)
@@ -43,7 +46,7 @@ def fenced_delete(
     table: Any, lease: Shown | None = None, *, scope: str | None = None, mode: Mode | None = None
 ) -> Delete:
     """A DELETE of the rows of *table* that *lease* may write; all else as in `fenced_update`."""
-    rows, writer = _target(table, lease, scope, mode)
+    rows, writer = _target("fenced_delete", table, lease, scope, mode)
     if not (writer.compares and writer.enforces):
         return delete(table).execution_options(**{FENCED: Fenced(writer)})
     added = condition(rows, writer)
@@ -66,7 +69,7 @@ def fenced_insert(
     as parameters, are written; those of *on* and of the fence key stay. Executed, it
     raises `StaleToken` if the row has a newer token. All else as in `fenced_update`.
     """
-    rows, writer = _target(table, lease, scope, mode)
+    rows, writer = _target("fenced_insert", table, lease, scope, mode)
     rule = rule_of(rows) or Rule()
     names = tuple(on) if on is not None else tuple(column.key for column in rows.primary_key.columns)
     statement = insert(rows).execution_options(**{FENCED: Fenced(writer, on=names)})
@@ -98,11 +101,15 @@ def execute_fenced(connection: Any, statement: Any, parameters: Any = None) -> A
     return connection.execute(statement, parameters)
 
 
-def _target(table: Any, lease: Shown | None, scope: str | None, mode: Mode | None) -> tuple[Table, Writer]:
-    """The table that the rows are in, and who writes them."""
+def _target(
+    what: str, table: Any, lease: Shown | None, scope: str | None, mode: Mode | None
+) -> tuple[Table, Writer]:
+    """The table that the rows are in, and who writes them; an error names *what* was called."""
     install()
     rows: Table = getattr(table, "__table__", table)
     rule = rule_of(rows) or rule_over(rows, None, {}, None)
     known = mode or rule.mode
-    writer = writer_of(lease, mode=known) if scope is None else writer_for(scope, lease, mode=known)
-    return rows, writer
+    attempt = Attempt(f"{what}({rows})", f"{what}({rows}, lease)")
+    if scope is None:
+        return rows, writer_of(lease, mode=known, attempt=attempt)
+    return rows, writer_for(scope, lease, mode=known, attempt=attempt)

@@ -40,7 +40,7 @@ def gates_table(metadata: MetaData) -> Table:
 
 async def pass_gate_async(
     session: AsyncSession | AsyncConnection | async_scoped_session[Any],
-    scope: str,
+    scope: str | None = None,
     lease: Shown | None = None,
     *,
     once: bool = False,

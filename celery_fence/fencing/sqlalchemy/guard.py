@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Table
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session, sessionmaker
 
 from celery_fence.errors import ConfigError, UnfencedWrite
+from celery_fence.fencing.attempt import Attempt, check_lease
 from celery_fence.fencing.sqlalchemy.asynchronous import (
     AsyncSession,
     async_scoped_session,
@@ -104,7 +105,10 @@ class Guard:
                 and where the transaction isn't the writer's.
 
         """
-        return self.checked(choose(self.writers(rule), scope, mode=self.mode or rule.mode), scope, what)
+        hand_over = "fenced_update(table, lease)" if self is NOBODYS else "fence(session, lease)"
+        attempt = Attempt(what, hand_over)
+        writer = choose(self.writers(rule), scope, mode=self.mode or rule.mode, attempt=attempt)
+        return self.checked(writer, scope, what)
 
     def checked(self, writer: Writer, scope: str, what: str) -> Writer | None:
         """*writer* if its writes are to be compared; see `writer_for`."""
@@ -171,10 +175,12 @@ def fence(session: Any, lease: Shown | None = None, *, mode: Mode | None = None)
 
     Raises:
         UnfencedWrite: the session has changes that were made without the lease.
-        ConfigError: there is no such mode, or *session* isn't one.
+        ConfigError: there is no such mode, or *session* or *lease* isn't one.
 
     """
     known = checked_mode(mode)
+    if lease is not None:
+        check_lease(lease)
     if isinstance(session, sessionmaker | async_sessionmaker):
         if lease is not None:
             raise ConfigError(

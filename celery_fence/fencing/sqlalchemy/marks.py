@@ -6,6 +6,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 from celery_fence.fencing.gate.mark import Mark, Wish, kept_scope
+from celery_fence.fencing.gate.table import naming_missing_table
 from celery_fence.fencing.sqlalchemy.place import SqlAlchemyPlace
 
 ATTEMPTS = 5
@@ -18,7 +19,7 @@ class SqlMarks:
 
     Each is moved and committed at once, so it tells consumers apart and holds nobody
     up. A consumer that writes to this database does better to pass the gate in the
-    transaction that writes: ``pass_gate(session, stamp.scope, stamp)``. Marks stay
+    transaction that writes: ``pass_gate(session, lease=stamp)``. Marks stay
     until somebody deletes their rows. What SQLAlchemy raises comes through.
     """
 
@@ -41,4 +42,5 @@ class SqlMarks:
     def _move(self, wish: Wish) -> Mark:
         with self._engine.begin() as connection:
             place = SqlAlchemyPlace.of(connection)
-            return place.dialect.move(place.ask, wish, once=False).seen
+            with naming_missing_table():
+                return place.dialect.move(place.ask, wish, once=False).seen

@@ -73,7 +73,8 @@ def _fence_mapper(mapper: Mapper[Any], cls: type[Any]) -> None:
     table: Any = mapper.c[TOKEN].table
     if rule_of(table) is None or mapper.inherits is None:
         _check_place(mapper, cls)
-        keep_rule(table, rule_over(table, _key_of(cls), _column_names(mapper, table), cls.__fence_mode__))
+        names, whose = _column_names(mapper, table), f"__fence_key__ of {cls.__name__}"
+        keep_rule(table, rule_over(table, _key_of(cls), names, cls.__fence_mode__, whose=whose))
     for part in mapper.tables:
         if isinstance(part, Table) and part is not table:
             keep_part(part, table)

@@ -174,7 +174,8 @@ class Written:
     def _changed(self, identity: tuple[Any, ...], mark: Mark) -> RowChanged:
         return RowChanged(
             f"{self.batch.call.what}: the row {identity!r} of {mark.scope!r} was changed since it was read, by an "
-            "older holder or a writer without a fence. Roll back, read it again, and write again."
+            f"older holder or a writer without a fence (or {TOKEN} was set by hand, which the mixin does itself). "
+            "Roll back, read it again, and write again."
         )
 
 

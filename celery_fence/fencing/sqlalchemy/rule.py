@@ -100,13 +100,24 @@ def fence_table(table: Table, key: str | None = None, *, mode: Mode | None = Non
     from celery_fence.fencing.sqlalchemy.hooks import install
 
     names = {name: name for name in table.c.keys()}  # noqa: SIM118 - a collection of columns isn't a dict
-    keep_rule(table, rule_over(table, key, names, mode))
+    keep_rule(table, rule_over(table, key, names, mode, whose=f"The key of fence_table({table})"))
     install()
     return table
 
 
-def rule_over(table: FromClause, key: str | None, names: Mapping[str, str], mode: str | None) -> Rule:
-    """The rule of a *table* for the template *key*; *names* are those a placeholder may have, with their columns."""
+def rule_over(
+    table: FromClause,
+    key: str | None,
+    names: Mapping[str, str],
+    mode: str | None,
+    *,
+    whose: str = "The fence key",
+) -> Rule:
+    """
+    The rule of a *table* for the template *key*; *names* are those a placeholder may have, with their columns.
+
+    A `ConfigError` about the key begins with *whose* it is.
+    """
     for name in (TOKEN, OWNER):
         if name not in table.c:
             raise ConfigError(
@@ -115,14 +126,22 @@ def rule_over(table: FromClause, key: str | None, names: Mapping[str, str], mode
             )
     if key is None:
         return Rule(mode=checked_mode(mode))
-    wanted = names_in_template(key)
+    wanted = _names_in(key, whose)
     for name in wanted:
         if name not in names:
             raise ConfigError(
-                f"The fence key {key!r} of {table!s} has a placeholder <{name}>, which is none of its columns: "
+                f"{whose}, {key!r} for {table!s}, has a placeholder <{name}>, which is none of its columns: "
                 f"{', '.join(names)}."
             )
     return Rule(key, {name: names[name] for name in wanted}, checked_mode(mode))
+
+
+def _names_in(key: str, whose: str) -> tuple[str, ...]:
+    try:
+        return names_in_template(key)
+    except ConfigError as error:
+        why = str(error).partition(f"{key!r}: ")[2] or str(error)
+        raise ConfigError(f"{whose}, {key!r}: {why}") from error
 
 
 def fence_columns() -> tuple[Column[int], Column[str]]:

@@ -99,18 +99,54 @@ class Row:
         names = [name for name in self.state.committed_state if name in self.mapper.column_attrs]
         return any(self.state.attrs[name].history.has_changes() for name in names)
 
-    def check_token_read(self, what: str) -> None:
-        """Raise `UnfencedWrite` where values were read without the token they belong to: `load_only`, `defer`."""
-        if TOKEN in self.target.__dict__:
-            return
+    def loaded_token(self) -> Any:
+        """
+        The token that belongs to the values the object has; None where none is known.
+
+        To be asked first: whatever else is asked may load the row anew. What somebody set
+        without having read anything of the row says nothing about it.
+        """
+        if self.state.committed_state.get(TOKEN) is NO_VALUE and not self.was_read():
+            return None
+        return self.target.__dict__.get(TOKEN)
+
+    def read_token(self, writer: Writer, loaded: Any) -> Any:
+        """
+        The token that the row had when it was read, where *loaded* was set since to *writer*'s own.
+
+        Which is harmless: the row will be stamped with that anyway. One that `merge` brings
+        along from an object read earlier stays, as what was read is what is overwritten.
+
+        Raises:
+            UnfencedWrite: it was set to something that the row never had.
+
+        """
+        read = self.state.committed_state.get(TOKEN, NO_VALUE)
+        if read is NO_VALUE:
+            return loaded
+        possible = isinstance(loaded, int) and loaded <= max(read or 0, writer.token or 0)
+        if loaded is None or (possible and loaded == writer.token):
+            return read
+        if writer.enforces and not possible:
+            raise UnfencedWrite(
+                f"{TOKEN} of a row of {self.table} was set to {loaded!r} by hand: nothing was written. The mixin sets "
+                f"this column and {OWNER} itself, to those of the lease; leave them alone."
+            )
+        return loaded
+
+    def was_read(self) -> bool:
+        """Whether the object has values of the row's, besides those that say which row it is."""
         identifying = {*self.mapper.primary_key, self.mapper.polymorphic_on}
-        read = [
-            attribute
+        return any(
+            identifying.isdisjoint(attribute.columns)
             for attribute in self.mapper.column_attrs
             if attribute.key in self.target.__dict__
             and self.state.committed_state.get(attribute.key) is not NO_VALUE
-        ]
-        if any(identifying.isdisjoint(attribute.columns) for attribute in read):
+        )
+
+    def check_token_read(self, what: str) -> None:
+        """Raise `UnfencedWrite` where values were read without the token they belong to: `load_only`, `defer`."""
+        if TOKEN not in self.target.__dict__ and self.was_read():
             raise UnfencedWrite(
                 f"A guard can't fence {what} of what was read without its token: nothing was written. Name "
                 f"{TOKEN} in load_only(), and don't defer it."
@@ -158,7 +194,7 @@ def before_update(mapper: Mapper[Any], connection: Any, target: Any) -> None:
     row = Row.of(mapper, target)
     if not row.has_changes():
         return
-    loaded = target.__dict__.get(TOKEN)
+    loaded = row.loaded_token()
     if _is_new(row):
         row.show()
         return
@@ -170,7 +206,7 @@ def before_update(mapper: Mapper[Any], connection: Any, target: Any) -> None:
 def before_delete(mapper: Mapper[Any], connection: Any, target: Any) -> None:
     """Find out whose write this is."""
     row = Row.of(mapper, target)
-    loaded = target.__dict__.get(TOKEN)
+    loaded = row.loaded_token()
     if not _is_new(row):
         _mark(row, connection, "DELETE", loaded)
 
@@ -189,6 +225,7 @@ def _mark(row: Row, connection: Connection, verb: str, loaded: int | None) -> Wr
     what = f"{verb} {row.table}"
     scope = _scope(row, connection, what)
     writer = None if scope is None else _writer(row, scope, what)
+    loaded = loaded if writer is None else row.read_token(writer, loaded)
     row.guard.marks.update(dict.fromkeys(row.identities(), Mark(writer, scope or "", loaded)))
     return writer
 

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from celery_fence.errors import FenceError
+from celery_fence.errors import ConfigError, FenceError
+from celery_fence.fencing.attempt import Attempt
 from celery_fence.fencing.high_water import RETENTION, Mark
+from celery_fence.fencing.mismatch import mismatch
 from celery_fence.fencing.scripts import load_script, milliseconds, sync_client, to_bytes, to_text
 from celery_fence.fencing.stamp import OWNER, SCOPE, TOKEN
 from celery_fence.fencing.streams.names import Names
-from celery_fence.fencing.writer import Mode, Shown, Writer, foreign, let_pass, refuse, writer_for
+from celery_fence.fencing.writer import Mode, Shown, Writer, let_pass, refuse, writer_for
 
 EVENT = "fencing_event"
 """The field of an entry that holds its event id."""
@@ -83,8 +85,8 @@ class FencedStream:
         Put *event* into the stream, unless a newer token has written to *aggregate*: one round trip.
 
         Under the lease given, else the one that the running code is under. It must be
-        on the key *aggregate*; name the *key* where one covers many aggregates (the
-        same for each writer of an aggregate). The entry carries `fencing_token`,
+        on the key *aggregate*, escaped as that is (`current_lease().key`); name the *key*
+        where one covers many aggregates (the same for each writer of an aggregate). The entry carries `fencing_token`,
         `fencing_scope` (the aggregate), `fencing_owner` and `fencing_event` beside the
         event's own fields.
 
@@ -97,12 +99,15 @@ class FencedStream:
             ScopeMismatch: the lease is on another key, or the aggregate has been
                 written to under another one.
             UnfencedWrite: there is no lease, or its token is None.
+            ConfigError: the aggregate, the event or the lease is something else.
             redis.RedisError: as the client raises it; whether the event was
                 appended isn't known.
 
         """
-        writer = writer_for(aggregate if key is None else key, lease, mode=mode)
+        _check_texts(aggregate=aggregate, key=key, event_id=event_id)
         fields = _fields(event)
+        attempt = Attempt(f"append() to {self.name}", "append(..., lease=lease)")
+        writer = writer_for(aggregate if key is None else key, lease, mode=mode, attempt=attempt)
         remembered_ms = self._window_ms if event_id is None else self._event_retention_ms
         event_id = uuid.uuid4().hex if event_id is None else event_id
         token = "" if writer.token is None else str(writer.token)
@@ -132,7 +137,7 @@ class FencedStream:
     def _appended(self, writer: Writer, aggregate: str, answer: Any) -> Appended:
         word, entry, what = to_text(answer[0]), answer[1], f"XADD {self.name}"
         if word == "other_key":
-            raise foreign(writer, scope=aggregate, key=to_text(entry))
+            raise mismatch(writer.key, scope=aggregate, key=to_text(entry))
         if word == "stale":
             refuse(
                 writer, scope=aggregate, seen=int(answer[2]), seen_owner=to_text(answer[3]) or None, what=what
@@ -142,8 +147,16 @@ class FencedStream:
         return Appended(to_text(entry), repeated=word == "repeated")
 
 
+def _check_texts(**given: str | None) -> None:
+    for name, text in given.items():
+        if (text is None and name == "aggregate") or not (text is None or (isinstance(text, str) and text)):
+            raise ConfigError(f"The {name} of append() is a text such as 'payout:7', not {text!r}.")
+
+
 def _fields(event: Mapping[str, Value]) -> list[Any]:
     """The names and values of *event*, in turn."""
+    if not isinstance(event, Mapping):
+        raise ConfigError(f"An event is a mapping such as {{'type': 'paid'}}, not {event!r}.")
     if len(event) > MOST_FIELDS:
         raise FenceError(
             f"An event has at most {MOST_FIELDS} fields, not {len(event)}; put them into one, as JSON."

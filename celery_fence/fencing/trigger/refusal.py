@@ -45,8 +45,9 @@ class Refusal:
         is told of. *lease* is the one it was written under, else the innermost here.
         """
         if self.what != "stale":
+            what = "An unfenced write" if self.what == "unfenced" else f"A {self.what}"
             return UnfencedWrite(
-                f"A {self.what}{' write' if self.what == 'unfenced' else ''} was refused by the fence trigger on "
+                f"{what} was refused by the fence trigger on "
                 f"{self.table!r}. Set last_fencing_token and last_fencing_owner to those of the lease, or use a guard."
             )
         try:

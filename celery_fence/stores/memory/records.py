@@ -24,7 +24,10 @@ class MemoryRecords:
         check_seconds("record_retention", claim.record_retention)
         with self._space.lock:
             now = self._clock()
-            refused = refused_by(self._space.record(claim.record, now), claim.key)
+            known = self._space.record(claim.record, now)
+            refused = refused_by(known, claim.key)
+            if refused is None and known is not None and known.token > token:
+                refused = ClaimedElsewhere(known)
             if refused is None:
                 self.keep_claim(claim, token, now, now)
             return refused

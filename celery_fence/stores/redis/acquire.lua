@@ -61,6 +61,12 @@ if not mine then
 end
 
 if held and not mine then
+  if held.too_long_ms then
+    -- Its holder renews it in time, or is dead: then the key opens after a TTL, not after the step of the clock as well.
+    redis.call('PEXPIRE', lease, whole(held.too_long_ms))
+    note_expiry(index, key, now_us, held.too_long_ms)
+    held = read_lease(lease)
+  end
   if held.left == -1 then
     -- Made by hand: from now on the list shows it too.
     redis.call('ZADD', index, '+inf', key)

@@ -11,12 +11,15 @@
 --       6  facts about the owner, JSON
 -- ANSWER  {'claimed'}
 --         {'already_done', lock key, owner, ...}  the work was done before (see record_answer)
---         {'claimed_elsewhere', lock key, owner, ...}  another lock key's lease guards the work (see record_answer)
+--         {'claimed_elsewhere', lock key, owner, ...}  another lock key's lease guards the work, or a newer one on the
+--                                                      same key (see record_answer)
 
 local record, records = KEYS[1], KEYS[2]
 local known, now_us = read_record(record), server_time_us()
 if known and known.done then return record_answer('already_done', record, known, true) end
-if known and known.key ~= ARGV[3] then return record_answer('claimed_elsewhere', record, known, false) end
+-- A newer token on the same key: its lease is over, although it hasn't noticed yet, and another run does the work.
+local newer = known and known.token > tonumber(ARGV[2])
+if known and (known.key ~= ARGV[3] or newer) then return record_answer('claimed_elsewhere', record, known, false) end
 local mark = {key = ARGV[3], owner = ARGV[1], token = tonumber(ARGV[2]), claimed = now_us, facts = ARGV[6]}
 write_record(record, records, ARGV[4], mark, now_us, ARGV[5])
 return {'claimed'}

@@ -21,6 +21,8 @@ end
 -- The lease as a table, or nil. A key of another type, or a hash made by hand, is a lease all the same:
 -- somebody put it there to keep others out. `left` is in ms, -1 for one that never expires. A lease with a lost
 -- delay stays that much longer than its TTL: then it is `closed`, nobody works, and `left` is what is left of that.
+-- One that has more time left than any renewal gives was granted before the clock was stepped back: `too_long_ms` is what
+-- it may have at most.
 -- When it was renewed isn't kept: its TTL ran from then on, so the age of the beat is what is gone of it; 0 where
 -- nobody can say.
 local function read_lease(lease)
@@ -31,9 +33,11 @@ local function read_lease(lease)
     'HMGET', lease, 'owner', 'token', 'since', 'ttl', 'facts', 'delivery', 'message', 'lost_delay')
   local lost_delay_ms = tonumber(field[8] or '') or 0
   if not (lost_delay_ms > 0 and lost_delay_ms < 1e15) then lost_delay_ms = 0 end
-  local closed, beat_age_ms = false, 0
+  local closed, beat_age_ms, too_long_ms = false, 0, nil
   if left >= 0 then
-    beat_age_ms = math.max((tonumber(field[4] or '') or 0) + lost_delay_ms - left, 0)
+    local ttl_ms = tonumber(field[4] or '') or 0
+    beat_age_ms = math.max(ttl_ms + lost_delay_ms - left, 0)
+    if ttl_ms > 0 and left > ttl_ms + lost_delay_ms then too_long_ms = ttl_ms + lost_delay_ms end
     closed = lost_delay_ms > 0 and left <= lost_delay_ms
     if not closed then left = left - lost_delay_ms end
   end
@@ -45,6 +49,7 @@ local function read_lease(lease)
     beat_age_us = 1000 * beat_age_ms,
     facts = field[5] or '',
     closed = closed,
+    too_long_ms = too_long_ms,
     lost_delay_ms = lost_delay_ms,
     delivery = field[6] or '',
     message = field[7] or '',

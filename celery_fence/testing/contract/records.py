@@ -329,6 +329,14 @@ class RecordContract(Asking):
 
         assert isinstance(recording(store).claim_record(once(key="b"), 7), ClaimedElsewhere)
 
+    def test_its_claim_is_refused_where_a_newer_token_of_the_same_key_has_it(self, store: Store) -> None:
+        """It has lost its lease, and hasn't noticed."""
+        successor, power = once(), recording(store)
+        power.claim_record(successor, 8)
+
+        assert isinstance(power.claim_record(once(), 7), ClaimedElsewhere)
+        assert record_of(store).owner == successor.owner
+
     def test_its_record_says_only_that_it_was_done_where_no_value_is_kept(self, store: Store) -> None:
         wish, power = once(), recording(store)
         power.end_record(wish, 7, Ending("returned"))

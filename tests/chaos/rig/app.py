@@ -15,6 +15,7 @@ from typing import Any
 
 from celery import Celery
 from celery import signals as celery_signals
+from kombu.transport.redis import Channel, QoS
 
 from celery_fence.task.limits import allow_short_ttls
 from rig.bodies import Scene
@@ -59,6 +60,7 @@ def _worker_app(world: dict[str, Any]) -> Celery:
     app.conf.chaos_scene = Scene(history, Ledger(where["ledger"]), Path(where["directory"]), where["pool"])
     app.set_current()
     _note_messages(history, app.conf.task_default_queue)
+    _note_what_is_put_back(history)
     return app
 
 
@@ -76,6 +78,24 @@ def _note_messages(history: History, queue: str) -> None:
     celery_signals.task_postrun.connect(leave_here)
     celery_signals.task_received.connect(received, weak=False)
     celery_signals.after_task_publish.connect(sent, weak=False)
+
+
+def _note_what_is_put_back(history: History) -> None:
+    """Note each message that Kombu puts back into its queue: rejected to be delivered again, or visible again."""
+    restore, restore_by_tag = Channel._do_restore_message, QoS.restore_by_tag
+    put_back: list[str] = []
+
+    def restored(self: Channel, payload: Any, *args: Any, **options: Any) -> None:
+        put_back.append(payload["headers"]["id"])
+        restore(self, payload, *args, **options)
+
+    def restored_by_tag(self: QoS, tag: str, *args: Any, **options: Any) -> None:
+        put_back.clear()  # the transaction may be tried several times, and is noted once it has gone through
+        restore_by_tag(self, tag, *args, **options)
+        for task_id in put_back[-1:]:
+            history.note("restored", task_id=task_id, tag=tag)
+
+    Channel._do_restore_message, QoS.restore_by_tag = restored, restored_by_tag
 
 
 if WORLD in os.environ:

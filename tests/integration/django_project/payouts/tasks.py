@@ -10,7 +10,7 @@ from payouts.models import Line, Payout
 @shared_task(base=FencedTask, lock_key="payout:<payout_id>")
 def pay(payout_id, *, fencing_token):
     with transaction.atomic():
-        pass_gate(connection, f"payout:{payout_id}")
+        pass_gate(connection)
         Line.objects.create(payout_id=payout_id)
         Payout.objects.filter(pk=payout_id).update(state="paid", **fencing_columns())
     return fencing_token
