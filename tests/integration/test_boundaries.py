@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from bench.boundaries import add_tasks
+from bench.brokers import delete_queues
 from bench.waiting import wait_until
 from bench.world import Bench
 from celery import chord, uuid
@@ -73,11 +74,14 @@ class Scene:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
+        self.followers = f"{bench.queue}.then"
+        """The queue of the plain tasks that follow, which have no fence: no worker that consumes it is killed."""
         self.sent: dict[tuple[str, str, str], Sent] = {}
         add_tasks(bench.app)
 
     def play(self) -> None:
         """First the whole worker dies with all its runs at their boundaries; its successor then loses its children."""
+        self.bench.worker(app="bench.boundaries", conf=self._patient(), options=("-Q", self.followers))
         doomed = self.bench.worker(
             app="bench.boundaries", concurrency=len(self._of("worker")) + 2, conf=self._patient()
         )
@@ -109,15 +113,16 @@ class Scene:
         plan = {"value": f"value of {key}", "stops_at": boundary, "victim": victim}
         task = bench.app.tasks["slow_survivor" if boundary.startswith("publishing") else "survivor"]
         fenced, plain = bench.app.tasks["join_fenced"], bench.app.tasks["join"]
+        to_the_calm = {"queue": self.followers}
         match work:
             case "a call with a link":
-                result = task.apply_async((key, plan), link=plain.s(then))
+                result = task.apply_async((key, plan), link=plain.s(then).set(**to_the_calm))
                 return Sent(key, then, result, None, plan["value"])
             case "a chain whose next step is fenced":
                 final = (task.s(key, plan) | fenced.s(then)).apply_async()
                 return Sent(key, then, final.parent, final, plan["value"])
             case "a chain whose next step is plain":
-                final = (task.s(key, plan) | plain.s(then)).apply_async()
+                final = (task.s(key, plan) | plain.s(then).set(**to_the_calm)).apply_async()
                 return Sent(key, then, final.parent, final, plan["value"])
         return self._send_chord(task.s(key, plan), then, last=work.startswith("the last"))
 
@@ -150,7 +155,10 @@ def scene(request: pytest.FixtureRequest, make_bench: Any) -> Iterator[Scene]:
     options = {"broker_transport_options": EAGER_BROKER} if kind == "redis" else {}
     scene = Scene(make_bench(kind, **CONF, **options))
     scene.play()
-    return scene
+    yield scene
+    if kind != "redis":
+        scene.bench.stop_workers()
+        delete_queues(scene.bench.broker.url, scene.followers)
 
 
 @pytest.mark.parametrize(("victim", "work", "boundary"), CASES)
