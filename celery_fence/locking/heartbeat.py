@@ -196,6 +196,7 @@ class Heartbeat:
                 return
             # Something struck between two turns, and ended the thread: another takes its place, if there is work.
             self._thread = None
+            self._leases.take_back(self._clock())
             if self._leases or self._notebook:
                 self._start()
 
@@ -208,13 +209,13 @@ class Heartbeat:
             self._give_up_overdue()
             self._hand_out_notes()
         except BaseException as error:  # noqa: BLE001 - nothing ends it quietly, also no SystemExit out of a hook
-            self._stumble(due, error)
+            self._stumble(error)
         return len(due)
 
-    def _stumble(self, due: list[Watched], error: BaseException) -> None:
+    def _stumble(self, error: BaseException) -> None:
         """After an exception that nobody foresaw: say so, and take up again what it may have left."""
         with self._lock:
-            self._leases.put_back(due, self._clock() + STUMBLE)
+            self._leases.take_back(self._clock() + STUMBLE)
         self._complain("The heartbeat stumbled and goes on", error)
         pause(STUMBLE)
 
@@ -309,7 +310,7 @@ class Heartbeat:
             for start in range(0, len(pairs), BATCH):
                 self._renew(store, pairs[start : start + BATCH])
         except BaseException as error:  # noqa: BLE001 - as in a turn
-            self._stumble(pairs, error)
+            self._stumble(error)
 
     def _close(self, store: Store) -> None:
         try:

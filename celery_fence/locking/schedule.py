@@ -29,7 +29,7 @@ class Schedule:
         self._order = itertools.count()
         self._live: dict[Lease, int] = {}
         """The number of each one's entry that counts: the last that was made."""
-        self._asked_for: set[Lease] = set()
+        self._asked_for: dict[Lease, Emit] = {}
 
     def __len__(self) -> int:
         return len(self._live)
@@ -49,7 +49,7 @@ class Schedule:
     def drop(self, lease: Lease) -> None:
         """Renew *lease* no more."""
         self._live.pop(lease, None)
-        self._asked_for.discard(lease)
+        self._asked_for.pop(lease, None)
         if len(self._heap) > 64 + 4 * len(self._live):
             self._heap = [entry for entry in self._heap if self._live.get(entry[2]) == entry[1]]
             heapq.heapify(self._heap)
@@ -58,21 +58,21 @@ class Schedule:
         """All that are due, and with them those that will be in a moment: one call to the store for many."""
         due: list[Watched] = []
         while self._heap and self._heap[0][0] <= now + (self._heap[0][2].ttl / 50 if due else 0.0):
-            _, number, lease, emit = heapq.heappop(self._heap)
+            _, number, lease, emit = self._heap[0]
             if self._live.get(lease) == number:
+                self._asked_for[lease] = emit  # first: whatever strikes now, it isn't forgotten
                 due.append((lease, emit))
-        self._asked_for.update(lease for lease, _ in due)
+            heapq.heappop(self._heap)
         return due
 
     def overdue(self, now: float) -> list[Lease]:
         """Those that are asked for, and whose trust has ended without an answer."""
         return [lease for lease in self._asked_for if lease.trusted_until <= now]
 
-    def put_back(self, due: list[Watched], at: float) -> None:
-        """Have those of *due* renewed at *at* that aren't scheduled again yet."""
-        for lease, emit in due:
-            if lease in self._asked_for:
-                self.again(lease, emit, at)
+    def take_back(self, at: float) -> None:
+        """Have all renewed at *at* that were taken as due and aren't scheduled again yet."""
+        for lease, emit in list(self._asked_for.items()):
+            self.again(lease, emit, at)
 
     def next_at(self, latest: float) -> float:
         """When the next one is due or the trust of one that is asked for ends, *latest* if nothing is before that."""
@@ -87,6 +87,6 @@ class Schedule:
     def _push(self, lease: Lease, emit: Emit, at: float) -> None:
         number = next(self._order)
         lease.beat_due = at
-        self._live[lease] = number
-        self._asked_for.discard(lease)
         heapq.heappush(self._heap, (at, number, lease, emit))
+        self._live[lease] = number
+        self._asked_for.pop(lease, None)

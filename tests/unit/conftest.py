@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import sys
+import traceback
 import uuid
 from dataclasses import dataclass
 
@@ -195,3 +198,17 @@ def sent(app):
     before_task_publish.connect(note)
     yield sent
     before_task_publish.disconnect(note)
+
+
+@pytest.fixture
+def strike():
+    """Throw SystemExit into each thread that runs a function, wherever it is."""
+
+    def strike(function):
+        for ident, innermost in sys._current_frames().items():
+            if any(frame.f_code is function.__code__ for frame, _ in traceback.walk_stack(innermost)):
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(ident), ctypes.py_object(SystemExit)
+                )
+
+    return strike
