@@ -283,8 +283,8 @@ def test_a_body_that_logs_while_the_heartbeat_logs_keeps_its_lease(library):
         + MAKE
         + f"""
 def body():
-    lease = take("busy", ttl=0.3)
-    end = time.monotonic() + 3
+    lease = take("busy", ttl=0.8)
+    end = time.monotonic() + 5
     while time.monotonic() < end:
         logging.getLogger("celery_fence").info("works")
         time.sleep(0)
