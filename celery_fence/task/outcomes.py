@@ -67,6 +67,11 @@ def miss(run: Run, key: str, holder: Holder | None) -> Exception:
     run.subject = key
     if not run.task.request.is_eager and holder is not None and _waits_for(run, holder):
         return put_off(run, holder)
+    return _decided(run, key, holder)
+
+
+def _decided(run: Run, key: str, holder: Holder | None) -> Exception:
+    """What the miss policy makes of it."""
     count = run.notes.misses
     asked = _asked(run, key, holder, count)
     _tell_hook(run, asked)
@@ -156,8 +161,12 @@ def _finished(run: Run, end: DeliveryEnded) -> Exception:
 
 
 def _act_again(run: Run, end: DeliveryEnded) -> Exception:
-    """Carry out once more the decision of a process that died before it had."""
-    return miss(run, run.key, end.holder or Holder(run.key, owner="", token=0, ttl_left=None))
+    """Carry out once more the decision of a process that died before it had, or before that was noted."""
+    if end.ending.how != "skipped" and _failure_is_complete(run):
+        run.ended = end.ending.how
+        return _finished(run, end)
+    run.subject = run.key
+    return _decided(run, run.key, end.holder or Holder(run.key, owner="", token=0, ttl_left=None))
 
 
 def _may_be_known_elsewhere(run: Run) -> bool:

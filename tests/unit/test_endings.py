@@ -283,6 +283,20 @@ def test_a_returned_delivery_is_completed_from_its_value_without_the_body(job, r
     assert job.backend.get_result("one") == "kept"
 
 
+@pytest.mark.parametrize("how", ["dead_lettered", "raised", "failed"])
+def test_a_copy_of_an_old_failure_that_was_stored_and_never_noted_does_not_come_round_for_ever(  # noqa: PLR0917 - fixtures
+    job, remember, in_worker, put_off, old, how
+):
+    """Its process died between the result and the note; the copy is marked as one."""
+    remember(how)
+    job.backend.store_result("one", ValueError("the end"), "FAILURE")
+    outcome = in_worker(job, **MESSAGE, delivery_info={"redelivered": True})
+
+    assert outcome.state == "IGNORED"
+    assert (job.ran, put_off) == ([], [])
+    assert job.backend.get_state("one") == "FAILURE"
+
+
 def test_a_copy_that_only_completes_is_not_shown_as_started(app, remember, in_worker, old, monkeypatch):
     job = app.task(base=FencedTask, lock_key="k", acks_late=True, track_started=True, name="job")(nothing)
     stored = []
