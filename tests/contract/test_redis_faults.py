@@ -491,6 +491,16 @@ class TestAClockSteppedBack:
         assert 29_000 < client.pttl(lease) <= 30_000 + 1000 * lost_delay
         assert client.zscore(store._names.of(CLAIM.key.encode())[2], CLAIM.key) / 1000 < time.time() + 60
 
+    def test_an_ended_delivery_grows_old_all_the_same(self, store, client):
+        granted = store.acquire(DELIVERED)
+        store.release(DELIVERED, granted.token, Ending("failed"))
+        marker = store._names.done(CLAIM.key.encode(), b"d1")
+        client.hset(marker, "at", int((time.time() + 3600) * 1_000_000))
+        assert store.acquire(COPY).age == 0.0
+        time.sleep(0.01)
+
+        assert 0.01 <= store.acquire(replace(COPY, owner="another copy")).age < 60
+
     def test_a_live_holder_keeps_its_lease(self, store, client):
         granted = store.acquire(CLAIM)
         client.pexpire(store._names.lease(CLAIM.key.encode()), 3_600_000)

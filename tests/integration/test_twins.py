@@ -129,11 +129,10 @@ def test_a_wait_longer_than_the_visibility_timeout_does_not_multiply_the_message
     """A countdown beyond the visibility timeout makes Redis deliver a message again and again."""
     key = bench.key()
     bench.occupy(key, ttl=9)
-    with watching(bench.app) as monitor:
-        result = bench.send("default", key, {"value": "once"})
-        assert result.get(timeout=40) == "once"
-        deliveries = bench.misses(key) + 1
-        wait_until(lambda: len(monitor.of(result.id, "task-received")) >= deliveries, what="all events came")
+    result = bench.send("default", key, {"value": "once"})
+    assert result.get(timeout=40) == "once"
 
-        assert len(monitor.of(result.id, "task-received")) == deliveries
+    # By the workers' own word: an event may get lost.
+    received = sum(worker.log.count(f"[{result.id}] received") for worker in bench.workers)
+    assert received == bench.misses(key) + 1
     assert len(bench.ledger.starts(key)) == 1

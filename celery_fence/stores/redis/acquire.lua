@@ -53,6 +53,8 @@ if not mine then
   local done = read_marker(marker)
   if done and done.holder and done.by == owner then return done.holder end
   if done then
+    -- The clock was stepped back: counted from now on, or the end would stay young for as long as the step.
+    if done.at > now_us then redis.call('HSET', marker, 'at', whole(now_us)) end
     return {'delivery_ended', done.how, done.noted, whole(math.max(now_us - done.at, 0)), done.value, done.holder}
   end
   if last.released == owner then return {'ended'} end
