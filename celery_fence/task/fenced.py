@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery import Task, states
 from celery.result import EagerResult
 
-from celery_fence.errors import AlreadyDone, LeaseLost, StaleToken, StoreUnavailable
-from celery_fence.locking import current, events
+from celery_fence.errors import AlreadyDone, LeaseLost, StaleToken
+from celery_fence.locking import current
 from celery_fence.locking.lease import Lease, NullLease
-from celery_fence.locking.records import Done
-from celery_fence.locking.store import DeliveryEnded, Held
 from celery_fence.task import endings, losses, outcomes, repeats
 from celery_fence.task.binding import PastAutoretry, bind_task, fences
 from celery_fence.task.django import OnCommit
-from celery_fence.task.install import runtime, terms_of
-from celery_fence.task.interrupt import interrupter, interruptible
+from celery_fence.task.install import runtime
+from celery_fence.task.interrupt import interruptible
 from celery_fence.task.notes import RUN
 from celery_fence.task.options import TaskOptions
-from celery_fence.task.publish import refuse_broadcast
 from celery_fence.task.run import Run, clear_notes, run_of
 from celery_fence.task.skip import Skipped
+from celery_fence.task.taking import take_lease
 
 if TYPE_CHECKING:
     from celery_fence.locking.policies import Miss
-    from celery_fence.locking.store import Claim, Ending, Holder
+    from celery_fence.locking.store import Ending, Holder
     from celery_fence.task.run import Refusal
-
-logger = logging.getLogger(__name__)
 
 
 class FencedTask(OnCommit, Task):
@@ -159,7 +153,7 @@ class FencedTask(OnCommit, Task):
         request.__dict__[RUN] = run
         request.kwargs = run.kwargs
         if run.fenced:
-            self._take(run)
+            take_lease(run)
         clear_notes(request, run)
         if self._tells_started and run.completes is None:
             self._tell_started(run)
@@ -171,79 +165,6 @@ class FencedTask(OnCommit, Task):
         if not request.is_eager and endings.stores_result(run):
             who = {"pid": os.getpid(), "hostname": request.hostname}
             self.backend.store_result(run.task_id, who, states.STARTED, request=request)
-
-    def _take(self, run: Run) -> None:
-        key = run.render()
-        refuse_broadcast(self.app, self.name, self.request)
-        held = current.held_here(key, run.options.settings.place)
-        if held is not None:
-            run.lease, run.borrowed = held, True
-            self._claim_under(run, held)
-            return
-        run.if_held = outcomes.foresee(run)
-        try:
-            answer = self._ask(run, run.claim())
-            if isinstance(answer, DeliveryEnded):
-                answer = self._ended_before(run, answer)
-        except StoreUnavailable as error:
-            self._without_store(run, error)
-            return
-        if isinstance(answer, Held):
-            raise outcomes.miss(run, key, answer.holder)
-        if isinstance(answer, Done):
-            raise repeats.end_as_done(run, repeats.done_before(self.app, answer.record))
-
-    def _claim_under(self, run: Run, held: Lease) -> None:
-        """Claim the record of an eager run within an execution that has its key: nothing is acquired."""
-        if not run.record_key or current.works_on(run.record_key):
-            return  # a part of the same work has no end of its own: it isn't done before the run around it returns
-        done = run.claim_record(held)
-        if done is not None:
-            raise repeats.end_as_done(run, repeats.done_before(self.app, done.record))
-
-    def _ask(self, run: Run, claim: Claim) -> Lease | Held | DeliveryEnded | Done:
-        return (
-            runtime(self.app)
-            .locker(run.options.ttl)
-            .acquire(
-                claim,
-                source=self,
-                terms=terms_of(run.options),
-                into=run.took,
-                waited=run.notes.misses.waited(run.now),
-                on_lost=self._on_lost(run, interrupter(run.body)),
-            )
-        )
-
-    def _ended_before(self, run: Run, end: DeliveryEnded) -> Lease | Held | DeliveryEnded | Done:
-        """A copy of an ended delivery: complete what it left undone, without the body where that is possible."""
-        outcome = outcomes.ended_before(run, end)
-        if outcome is not None:
-            raise outcome
-        if not endings.can_be_completed(run, end.ending):
-            return self._ask(run, replace(run.claim(), delivery=""))
-        run.completes = end.ending
-        return end
-
-    def _without_store(self, run: Run, error: StoreUnavailable) -> None:
-        if run.options.outage_policy != "run":
-            raise outcomes.outage(run, error) from error
-        emit = runtime(self.app).emit
-        run.lease = NullLease(self, emit)
-        emit(events.RanUnfenced(self, run.key, run.task_id, error))
-
-    def _on_lost(self, run: Run, interrupt: Any) -> Any:
-        """What happens at the moment of loss, in whichever thread notices."""
-
-        def on_lost(lease: Lease) -> None:
-            if run.options.lost_policy != "flag":
-                interrupt(lease)
-            try:
-                self.on_lease_lost(lease)
-            except Exception:  # a user's hook must not end the heartbeat
-                logger.exception("on_lease_lost of task %s failed", self.name)
-
-        return on_lost
 
     def _run_fenced(self, run: Run, body: Any, args: Any, kwargs: Any) -> Any:
         """The body under its lease, and what follows when it ends without it."""

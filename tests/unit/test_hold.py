@@ -16,7 +16,7 @@ from celery_fence import (
     hold,
     signals,
 )
-from celery_fence.task import hold as module
+from celery_fence.task import asking as module
 from celery_fence.testing.clock import FakeClock
 
 

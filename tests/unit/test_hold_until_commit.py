@@ -15,8 +15,8 @@ from sqlalchemy.pool import StaticPool
 
 from celery_fence import ConfigError, Contended, current_lease, hold
 from celery_fence.fencing.sqlalchemy.transactions import WAITING
+from celery_fence.fencing.transactions import transactions_of
 from celery_fence.locking.heartbeat import process_heartbeat
-from celery_fence.task import hold as module
 
 
 @pytest.fixture
@@ -228,14 +228,14 @@ def test_what_doesnt_tell_of_its_commits_is_refused_before_the_lease_is_taken(ap
 def test_an_end_that_is_interrupted_is_made_up_for(app, leases, session, monkeypatch):
     """As a soft time limit may strike anywhere: the lease is either kept for the commit, or given back."""
     strikes = [KeyboardInterrupt]
-    at_end = module.transactions_of(session).__class__.at_end
+    at_end = transactions_of(session).__class__.at_end
 
     def struck(self, call):
         if strikes:
             raise strikes.pop()
         at_end(self, call)
 
-    monkeypatch.setattr(module.transactions_of(session).__class__, "at_end", struck)
+    monkeypatch.setattr(transactions_of(session).__class__, "at_end", struck)
     with pytest.raises(KeyboardInterrupt), hold("k", app=app, until_commit=session):
         write(session)
     assert leases.holder("k")

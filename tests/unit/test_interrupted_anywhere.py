@@ -35,8 +35,10 @@ OURS = {
         "locking/lease.py",
         "locking/heartbeat.py",
         "locking/current.py",
+        "task/asking.py",
         "task/hold.py",
         "task/fenced.py",
+        "task/taking.py",
         "task/run.py",
         "task/interrupt.py",
         "task/stopping/__init__.py",
@@ -124,6 +126,10 @@ def a_block_until_the_commit(app):
                 pass
 
     return run
+
+
+def test_each_file_that_is_to_be_struck_is_there():
+    assert [path for path in OURS if not Path(path).is_file()] == []
 
 
 def collect_garbage():
