@@ -214,6 +214,17 @@ def test_an_answer_that_came_after_the_loss_has_kept_nothing(story):
     assert story.violations() == []
 
 
+def test_an_answer_that_came_when_trust_was_over_has_kept_nothing_though_the_loss_is_felt_later(story):
+    """The process slept, asked too late, and felt the loss only after the answer."""
+    story.grant("a", 1, at=1.0, pid=7)
+    story.renew("a", 1.0 + TRUST - 0.01, answer="kept", took=0.1, pid=7)
+    story.lost("a", at=1.0 + TRUST + 0.1)
+    for number in range(100):
+        story.note("awake", 1.0 + TRUST + 0.02 * number, pid=7)
+
+    assert story.violations() == []
+
+
 def test_a_lease_that_was_held_for_too_long_was_given_up_on_purpose(story):
     story.grant("a", 1, at=1.0)
     for number in range(20):

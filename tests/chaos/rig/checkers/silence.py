@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from rig.checkers.evidence import Asked, Evidence
@@ -38,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[Violation]:
     signs = _signs(evidence)
     for lost in evidence.of("lost"):
         asked = evidence.by_owner.get((lost["key"], lost["owner"]), ())
-        kept = [each for each in asked if each.keeps and each.answered <= lost.at]
+        kept = _kept_in_time([each for each in asked if each.keeps and each.answered <= lost.at])
         if lost.get("reason") != "expired" or not kept:
             continue
         until = max(each.trusted_until for each in kept)
@@ -49,6 +49,15 @@ def check(evidence: Evidence) -> Iterator[Violation]:
                 " of its trust, and its process was awake"
             )
             yield Violation("I6", text, lost.at, {"lost": dict(lost.facts), "since": since, "until": until})
+
+
+def _kept_in_time(asked: Iterable[Asked]) -> list[Asked]:
+    """What the holder could still go by: an answer that came when trust was over kept nothing, felt lost or not yet."""
+    kept: list[Asked] = []
+    for each in sorted(asked, key=lambda each: each.answered):
+        if not kept or each.answered < max(earlier.trusted_until for earlier in kept):
+            kept.append(each)
+    return kept
 
 
 def _since(kept: Sequence[Asked], renewals: Sequence[Asked], until: float) -> float:
