@@ -8,6 +8,7 @@ import pytest
 from rig.command import EVIDENCE
 from rig.evidence import add_row, row_of
 from rig.report import Report
+from rig.soak import Soak
 
 PLAIN = {
     "seed": 12,
@@ -96,3 +97,12 @@ def test_a_row_sums_its_rounds_up_and_the_total_sums_the_rows_up(page):
 def test_a_soak_in_which_nothing_ended_has_no_row():
     with pytest.raises(ValueError, match="no round"):
         row_of([], date="2026-01-01", commit="abc", minutes=3)
+
+
+def test_a_round_that_was_stopped_before_it_began_is_no_broken_one(tmp_path):
+    answers = iter([False, False])  # until the first round was started
+    soak = Soak(tmp_path, seed=1, minutes=1, side_by_side=1, stop=lambda: next(answers, True))
+    soak.run()
+
+    assert list(tmp_path.iterdir())
+    assert not soak.failed

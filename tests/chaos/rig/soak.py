@@ -8,6 +8,7 @@ with its histories, and the soak goes on.
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -49,6 +50,11 @@ class Going:
     def overdue(self) -> bool:
         """Whether it takes too long to be alive."""
         return time.monotonic() - self.began > PATIENCE
+
+    @property
+    def never_began(self) -> bool:
+        """Whether it was asked to end before it could even listen to that."""
+        return self.hurried and self.process.returncode == -signal.SIGTERM
 
     def hurry(self) -> None:
         """Ask it, once, to end its load now."""
@@ -141,6 +147,8 @@ class Soak:
         try:
             report = Report.read(going.directory)
         except (OSError, ValueError, TypeError, KeyError):  # nothing was written, or half of it
+            if going.never_began:
+                return
             self.broken.append(going.directory)
             print(f"seed {going.seed}: the round broke, see {going.directory}", flush=True)
             return
