@@ -236,7 +236,9 @@ class Store(Protocol):
 
         `Gone` otherwise, and the key isn't touched; the ending is still remembered,
         unless a copy of the same delivery holds the key or has ended it. Asked again,
-        the same answer. In the same step an idempotency record is completed where the
+        the same answer. With *token* 0, which is none, an owner gives back what it may have been
+        granted, or may be yet: where the key is free, a question of its own that is still
+        under way is answered with `Ended`. In the same step an idempotency record is completed where the
         body returned, and its claim is dropped where it didn't; after `Gone` only a claim
         that nobody has taken over since.
         """

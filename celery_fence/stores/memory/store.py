@@ -97,7 +97,7 @@ class MemoryStore(MemoryRecords):
             lease, counter = self._space.lease(claim.key, now), self._counter(claim.key, now)
             marker = self._space.marker(claim.key, claim.delivery, now)
             again = counter.released == claim.owner
-            mine = again or (lease is not None and lease.is_of(claim))
+            mine = again or (lease.is_of(claim) if lease else not token)
             gone = None if mine else why_gone(claim, token, lease, counter, now)
             rightful = gone is None and not again
             if rightful:
@@ -183,7 +183,7 @@ class MemoryStore(MemoryRecords):
 
     def _grant(self, claim: Claim, lease: Lease | None, now: float) -> Granted:
         counter = self._counter(claim.key, now)
-        token = lease.token if lease else max(counter.token + 1, _microseconds(now))
+        token = lease.token if lease else _next_token(counter, now)
         since = lease.since if lease else now
         self._space.drop_expired(now, self._retention)
         self._space.keep_lease(claim, token, since, now)
@@ -213,7 +213,9 @@ class MemoryStore(MemoryRecords):
 
     def _free(self, claim: Claim, token: int, lease: Lease | None, now: float) -> None:
         counter = self._counter(claim.key, now)
-        newest = max(counter.token, token, lease.token if lease else 0)
+        newest = max(counter.token, token, lease.token) if lease else max(counter.token, token)
+        if not (lease or token):
+            newest = _next_token(counter, now)
         self._space.leases.pop(claim.key, None)
         freed = replace(counter, token=newest, released=claim.owner, released_at=now)
         self._space.keep_counter(claim.key, freed, now)
@@ -234,6 +236,10 @@ def steady_wall_clock() -> Clock:
     steady = steady_clock()
     offset = time.time() - steady()
     return lambda: offset + steady()
+
+
+def _next_token(counter: Counter, now: float) -> int:
+    return max(counter.token + 1, _microseconds(now))
 
 
 def _microseconds(seconds: float) -> int:

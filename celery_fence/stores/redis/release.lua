@@ -1,6 +1,9 @@
 -- RELEASE: free the key if it is still the owner's, and remember who released it and how its delivery ended.
 -- Safe to send again: the same owner gets the same answer. A lease that vanished or expired without a newer
--- token counts as the owner's: nobody has been let in since. The end of a run whose lease is gone is remembered too,
+-- token counts as the owner's: nobody has been let in since. An owner that doesn't know its token, for it was
+-- interrupted or killed as it asked, may still be granted the key by a question that is under way: on a free key its
+-- release is remembered all the same, and takes up a token as that grant would have: who released before it is no
+-- longer known then, and mustn't be put back by a late renewal. The end of a run whose lease is gone is remembered too,
 -- so that its body isn't run again; but not while a copy of the same delivery holds the key, for then the copy's end
 -- is the one that counts. The first end stands; but the key's own holder may bring another one while the epilogue of
 -- the first isn't complete.
@@ -48,14 +51,15 @@ local last = read_counter(counter)
 local held = read_lease(lease)
 local mine = held and held.owner == owner
 local again = last.released == owner
-local reason = not again and not mine and why_gone(held, last, owner, token) or nil
+local unheard = not held and token == 0
+local reason = not (again or mine or unheard) and why_gone(held, last, owner, token) or nil
 local rightful = not again and not reason
 
 -- First what needs no memory: so a server that is full lets its leases be released, and ends be remembered.
 if rightful then
   redis.call('DEL', lease)
   redis.call('ZREM', index, key)
-  local newest = math.max(last.token, token, held and held.token or 0)
+  local newest = unheard and math.max(last.token + 1, now_us) or math.max(last.token, token, held and held.token or 0)
   redis.call('HSET', counter, 'token', whole(newest), 'released', owner, 'released_at', whole(now_us))
   redis.call('PEXPIRE', counter, retention_ms)
 end

@@ -88,6 +88,36 @@ class ReleaseContract(Asking):
         assert store.release(claim, 0) == Released()
         assert store.holder(claim.key) is None
 
+    def test_a_release_without_the_token_keeps_a_question_under_way_from_being_granted(
+        self, store: Store
+    ) -> None:
+        """Interrupted as it asked: what it gave back arrives first, and then what it had asked."""
+        claim = claim_of()
+
+        assert store.release(claim, 0) == Released()
+        assert store.acquire(claim) == Ended()
+        assert store.holder(claim.key) is None
+
+    def test_a_release_without_the_token_lets_no_renewal_undo_an_earlier_release(self, store: Store) -> None:
+        earlier = claim_of()
+        grant = granted(store, earlier)
+        store.release(earlier, grant.token)
+        store.release(claim_of(), 0)
+
+        assert renew(store, earlier, grant) == Gone("superseded")
+        assert store.holder(earlier.key) is None
+        assert granted(store, claim_of()).token > grant.token
+
+    def test_a_release_without_the_token_leaves_the_key_of_another_owner_alone(self, store: Store) -> None:
+        holder, stranger = claim_of(), claim_of()
+        grant = granted(store, holder)
+
+        answer = store.release(stranger, 0)
+
+        assert isinstance(answer, Gone)
+        assert answer.reason == "taken"
+        assert renew(store, holder, grant) == Kept()
+
 
 class ForceReleaseContract(Asking):
     """Force release: free the key whoever has it, and fence that holder off for good."""

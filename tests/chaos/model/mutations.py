@@ -109,6 +109,25 @@ class ForgetfulRelease(Server):
         return counter._replace(token=token)
 
 
+class DeafGiveBack(Server):
+    """Who gives back what it doesn't know to have isn't remembered."""
+
+    def is_unheard(self, key: Key, token: int) -> bool:
+        return False
+
+
+class FreeGiveBack(Server):
+    """Who gives back what it doesn't know to have takes up no token."""
+
+    def release(  # noqa: PLR0917 - what is asked
+        self, key: Key, claim: Claim, token: int, now: int, how: str = "", value: bytes | None = None
+    ) -> Outcome:
+        after, answer = super().release(key, claim, token, now, how, value)
+        unheard = self.is_unheard(key, token) and after != key
+        counter = after.counter._replace(token=key.counter.token)
+        return after._replace(counter=counter) if unheard else after, answer
+
+
 class ForgetfulEnd(Server):
     """How a delivery ended isn't remembered."""
 
@@ -212,6 +231,8 @@ MUTATIONS = {
     "adding_renewal": _server(AddingRenewal(), TOO_LONG),
     "mild_force_release": _server(MildForceRelease(), UNDONE, TWO, FORCE),
     "forgetful_release": _server(ForgetfulRelease(), RETURNED),
+    "deaf_give_back": _server(DeafGiveBack(), RETURNED, TWO, frozenset({"interrupt"})),
+    "free_give_back": _server(FreeGiveBack(), RETURNED, TWO, frozenset({"interrupt"})),
     "forgetful_end": _server(ForgetfulEnd(), ENDED_TWICE, COPIES),
     "blind_acquire": _server(BlindAcquire(), RUN_AGAIN, COPIES),
     "blind_decision": _server(BlindAcquire(), RUN_AGAIN, (COPY, SKIPPED)),

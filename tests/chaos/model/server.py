@@ -41,16 +41,18 @@ class Server:
         counter = key.counter._replace(token=token)
         return Key(lease_of(claim, token, since), counter, key.markers), REINSTATED
 
-    def release(
-        self, key: Key, claim: Claim, token: int, how: str = "", value: bytes | None = None
+    def release(  # noqa: PLR0917 - what is asked
+        self, key: Key, claim: Claim, token: int, now: int, how: str = "", value: bytes | None = None
     ) -> Outcome:
         """Free the key if it is still the owner's, remember that it did, and how its delivery ended."""
         lease, done = key.lease, key.marker(claim.delivery)
         mine = lease is not None and self.may_release(lease, claim.owner)
         again = key.counter.released == claim.owner
-        reason = "" if mine or again else self.why_gone(key, claim.owner, token)
+        unheard = self.is_unheard(key, token)
+        reason = "" if mine or again or unheard else self.why_gone(key, claim.owner, token)
         rightful = not again and not reason
-        freed = self._free(key, claim.owner, token) if rightful else key
+        issued = self.next_token(key.counter, now) if unheard else token
+        freed = self._free(key, claim.owner, issued) if rightful else key
         if how and self.is_news(key, claim, rightful=rightful):
             freed = freed.remember(claim.delivery, Marker(how, claim.owner, value=value))
         if not reason:
@@ -104,6 +106,10 @@ class Server:
     def may_release(self, lease: Lease, owner: str) -> bool:
         """Only an owner frees its own lease."""
         return lease.owner == owner
+
+    def is_unheard(self, key: Key, token: int) -> bool:
+        """Whether an owner without a token gives back what it may be granted yet, by a question under way."""
+        return key.lease is None and not token
 
     def is_news(self, key: Key, claim: Claim, *, rightful: bool) -> bool:
         """The first end of a delivery stands; a copy that holds the key, or held it to its own end, knows better."""

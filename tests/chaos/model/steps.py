@@ -166,9 +166,11 @@ def _release(scope: Scope, world: World, name: str, owner: Owner) -> Iterator[Mo
     how = "returned" if owner.phase in {ENDING, ENDED} else ""
     token = 0 if owner.phase == GAVE_BACK else owner.token
     claim = scope.claim(world, name)
-    key, answer = scope.server.release(world.key, claim, token, how)
+    key, answer = scope.server.release(world.key, claim, token, now(world), how)
     after = world._replace(key=key)
-    if answer.word == "released":
+    # Whatever it is told: who has given back, and left the key free, isn't to have it again.
+    gave_back = owner.phase == GAVE_BACK and key.lease is None
+    if answer.word == "released" or gave_back:
         others = tuple(each._replace(freed=min(each.freed, 1)) for each in world.owners)
         after = after._replace(owners=others).with_owner(name, freed=2)
         if how and claim.delivery and not owner.freed:

@@ -51,7 +51,8 @@ def questions(scope: Scope, world: World) -> Iterator[tuple[Key, Question]]:
             yield from ((world.key, each) for each in _renewals(world.key, claim, owner.token))
         if owner.phase in {ENDING, ENDED, STOPPED, GAVE_BACK}:
             how = "returned" if owner.phase in {ENDING, ENDED} else ""
-            yield world.key, Question("release", claim, 0 if owner.phase == GAVE_BACK else owner.token, how)
+            token = 0 if owner.phase == GAVE_BACK else owner.token
+            yield world.key, Question("release", claim, token, how, behind=world.behind)
         if owner.phase == ENDED and claim.delivery:
             yield world.key, Question("note", claim, how="returned")
     yield world.key, Question("force", Claim("", scope.ttl), behind=world.behind)
@@ -74,7 +75,7 @@ def answered(server: Server, key: Key, question: Question, now: int) -> tuple[Ke
         case "renew":
             return server.renew(key, claim, question.token)
         case "release":
-            return server.release(key, claim, question.token, question.how)
+            return server.release(key, claim, question.token, now, question.how)
         case "note":
             return server.note(key, claim.delivery, question.how), None
         case _:
