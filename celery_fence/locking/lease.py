@@ -53,6 +53,7 @@ class Lease:
         "_clock",
         "_ending",
         "_endings",
+        "_given_back",
         "_on_lost",
         "acquired_at",
         "beat_due",
@@ -102,6 +103,7 @@ class Lease:
         self.pid = os.getpid()
         self.lost_reason: str | None = None
         self._ending: State | None = None
+        self._given_back = False
         self.failures = 0
         self._clock = clock
         self._on_lost = on_lost
@@ -207,13 +209,30 @@ class Lease:
         self.failures += 1
 
     def lose(self, reason: str) -> bool:
-        """Stop trusting the lease, for good; True for the one call that ended it."""
-        if next(self._endings) > 0:
+        """
+        Stop trusting the lease, for good; True for the one call that ended it.
+
+        Not once it is being given back: that the key is another's then is as it should be.
+        """
+        if self._given_back or next(self._endings) > 0:
             return False
         self.lost_reason = reason
         self._ending = State.LOST
         self._on_lost(self, reason)
         return True
+
+    def give_back(self) -> bool:
+        """
+        Note that its release is about to be asked for; whether it was trusted up to here, and its body with it.
+
+        Then only the answer to the release can tell of a loss, and not what is heard or isn't
+        heard of the key in the meantime:
+
+            ours      release ... no answer yet       renewal: taken
+            theirs               acquire: granted
+        """
+        self._given_back = self._given_back or not (self.lost or self.ended)
+        return self._given_back
 
     def end(self) -> bool:
         """Note that the lease is being released; False when it was lost or released before."""

@@ -134,6 +134,7 @@ class Locker:
         if lease.pid != os.getpid():
             return None  # left by sys.exit(), say, through every `finally` of its parent
         claim = replace(lease.claim, delivery=delivery) if ending is not None else lease.claim
+        trusted = lease.give_back()
         try:
             answer: ReleaseAnswer = lease.store.release(claim, lease.token, ending)
         except StoreUnavailable as error:
@@ -142,11 +143,12 @@ class Locker:
             return None
         finally:
             # Renewed until the answer is there: whatever delays the release, the key stays ours till then.
-            kept = self._let_go(lease)
-        if kept and isinstance(answer, Gone):
+            first = self._let_go(lease)
+        gone = isinstance(answer, Gone) and not (trusted and _may_have_freed(answer))
+        if first and gone and isinstance(answer, Gone):
             lease.lost_reason = answer.reason
             self._emit(events.Lost(lease.source, lease.key, lease, answer.reason))
-        self._tell_release(lease, "gone" if isinstance(answer, Gone) else "released")
+        self._tell_release(lease, "gone" if gone else "released")
         return answer
 
     def claim_record(self, lease: Lease, claim: Claim) -> Done | None:
@@ -183,9 +185,9 @@ class Locker:
         )
 
     def _let_go(self, lease: Lease) -> bool:
-        """End the lease and its renewal; False when it was lost before."""
+        """End the lease and its renewal; False when it was lost or released before."""
         self.heartbeat.forget(lease)
-        return not lease.lost and lease.end()
+        return lease.end()
 
     def note(self, note: Note) -> None:
         """Remember that an epilogue is complete: in the background, within a second, together with others."""
@@ -272,6 +274,21 @@ class Locker:
 
     def _tell_release(self, lease: Lease, outcome: str, error: Exception | None = None) -> None:
         self._emit(events.ReleasedLease(lease.source, lease.key, lease, outcome, lease.held_for, error))
+
+
+def _may_have_freed(answer: Gone) -> bool:
+    """
+    Whether the key of a trusted lease is another's by our own release, whose reply was lost.
+
+    The store remembers only the last who released:
+
+        ours      release ... its reply is lost ...                  asked again: superseded
+        theirs                                   acquire, release
+
+    While the lease was trusted nobody else was granted the key (G1), so it was freed by
+    the first of these, or data were lost in the same moment; and its body is over.
+    """
+    return answer.repeated and answer.reason in {"taken", "superseded"}
 
 
 def _tell_unrecorded(claim: Claim, ending: Ending | None, error: StoreUnavailable) -> None:

@@ -153,12 +153,14 @@ class Gone:
     *reason* is ``"taken"`` (*holder* has it now), ``"superseded"`` (a newer
     token was issued since; nobody may have the key now), ``"force_released"`` or
     ``"expired"`` (the key is closed for its lost delay). *ended*: a copy of the
-    same delivery has finished it meanwhile.
+    same delivery has finished it meanwhile. *repeated*, of a release: the store had to be
+    asked more than once, and may have carried it out before somebody else came.
     """
 
     reason: str
     holder: Holder | None = None
     ended: bool = False
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,32 @@ class TestLostReplies:
         assert releases == [Released()]
         assert store.holder(CLAIM.key).token == successor.token
 
+    def test_a_release_repeated_after_a_successor_has_come_and_gone_says_that_it_was_repeated(
+        self, store_behind_proxy, proxy, store
+    ):
+        """Who released first isn't remembered any more: whoever asked has to know that it did."""
+        grant = store_behind_proxy.acquire(CLAIM)
+        proxy.hold_replies()
+        releases = []
+        thread = threading.Thread(
+            target=lambda: releases.append(store_behind_proxy.release(CLAIM, grant.token))
+        )
+        thread.start()
+        until(lambda: store.holder(CLAIM.key) is None)
+        successor = Claim(CLAIM.key, "successor", 30.0)
+        store.release(successor, store.acquire(successor).token)
+        proxy.reset()
+        proxy.heal()
+        thread.join(10)
+
+        assert releases == [Gone("superseded", repeated=True)]
+
+    def test_a_release_that_is_asked_once_says_so(self, store_behind_proxy, store):
+        grant = store_behind_proxy.acquire(CLAIM)
+        store.force_release(CLAIM.key)
+
+        assert store_behind_proxy.release(CLAIM, grant.token) == Gone("force_released", repeated=False)
+
     def test_a_renewal_whose_reply_is_cut_is_kept(self, store_behind_proxy, proxy):
         grant = store_behind_proxy.acquire(CLAIM)
         proxy.cut_reply_to(b"EVAL")

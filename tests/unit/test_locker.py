@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -10,14 +11,14 @@ from celery_fence.errors import LeaseLost, StoreUnavailable
 from celery_fence.locking import events
 from celery_fence.locking.lease import Lease, State
 from celery_fence.locking.locker import Locker, Terms
-from celery_fence.locking.store import Claim, Held, Released
+from celery_fence.locking.store import Claim, Gone, Held, Released
 from celery_fence.stores.memory import MemoryStore
 
 
 class Broken(MemoryStore):
     """A memory store whose calls can be made to fail, before or after they took effect."""
 
-    before = after = None
+    before = after = between = None
     took = 0.0
 
     def _through(self, call, *args):
@@ -33,7 +34,13 @@ class Broken(MemoryStore):
         return self._through(super().acquire, *asked)
 
     def release(self, *asked):
-        return self._through(super().release, *asked)
+        if self.between is None:
+            return self._through(super().release, *asked)
+        super().release(*asked)  # carried out, and its reply is lost
+        between, self.between = self.between, None
+        between()
+        answer = super().release(*asked)
+        return replace(answer, repeated=True) if isinstance(answer, Gone) else answer
 
     def renew(self, *asked):
         return self._through(super().renew, *asked)
@@ -218,6 +225,99 @@ def test_a_loss_that_only_the_release_finds_is_told(acquire, locker, onlooker, t
     ]
     with pytest.raises(LeaseLost, match="an operator"):
         lease.check()
+
+
+@pytest.fixture
+def come_and_go(onlooker):
+    """A successor has the key, and gives it back."""
+
+    def come_and_go(owner="you"):
+        successor = Claim("job:1", owner, 30.0)
+        onlooker.release(successor, onlooker.acquire(successor).token)
+
+    return come_and_go
+
+
+@pytest.mark.parametrize("then_held", [False, True])
+def test_a_release_whose_reply_was_lost_is_no_loss_although_others_had_the_key_before_it_was_asked_again(  # noqa: PLR0917 - fixtures
+    acquire, locker, store, onlooker, come_and_go, told, then_held
+):
+    def between():
+        come_and_go()
+        if then_held:
+            onlooker.acquire(Claim("job:1", "a third", 30.0))
+
+    lease = acquire("me")
+    store.between = between
+    told.clear()
+    answer = locker.release(lease)
+
+    assert (answer.reason, answer.repeated) == ("taken" if then_held else "superseded", True)
+    assert [(type(event), event.outcome) for event in told] == [(events.ReleasedLease, "released")]
+    assert lease.state is State.RELEASED
+
+
+def test_a_renewal_that_finds_a_successor_while_the_release_is_not_answered_yet_is_no_loss(  # noqa: PLR0917 - fixtures
+    acquire, locker, store, onlooker, heartbeat, clock, come_and_go, told
+):
+    noticed = []
+
+    def between():
+        come_and_go()
+        onlooker.acquire(Claim("job:1", "a third", 30.0))
+        clock.advance(10)
+        heartbeat.beat()
+
+    lease = acquire("me", on_lost=noticed.append)
+    store.between = between
+    told.clear()
+    locker.release(lease)
+
+    assert [getattr(event, "outcome", event) for event in told] == ["released"]
+    assert noticed == []
+    assert heartbeat.watching == 0
+
+
+def test_a_release_that_takes_longer_than_the_trust_lasts_is_no_loss_but_the_lease_says_no_meanwhile(
+    acquire, locker, store, clock, told
+):
+    lease = acquire("me", ttl=30)
+    said = []
+
+    def between():
+        clock.advance(29)
+        said.append(lease.lost)
+
+    store.between = between
+    told.clear()
+    locker.release(lease)
+
+    assert said == [True]
+    assert [event.outcome for event in told] == ["released"]
+
+
+def test_what_a_lease_that_was_lost_before_is_told_at_a_repeated_release_stays_a_loss(  # noqa: PLR0917 - fixtures
+    acquire, locker, store, come_and_go, clock, told
+):
+    lease = acquire("me")
+    clock.advance(31)
+    come_and_go()
+    store.between = lambda: None
+    told.clear()
+    locker.release(lease)
+
+    assert [type(event) for event in told] == [events.Lost, events.ReleasedLease]
+    assert told[1].outcome == "gone"
+
+
+def test_a_force_release_that_only_a_repeated_release_finds_is_told(acquire, locker, store, onlooker, told):
+    lease = acquire("me")
+    onlooker.force_release("job:1")
+    store.between = lambda: None
+    told.clear()
+    locker.release(lease)
+
+    assert [getattr(event, "reason", None) for event in told] == ["force_released", None]
 
 
 def test_a_release_that_the_store_never_got_raises_nothing_and_ends_with_the_ttl(  # noqa: PLR0917 - fixtures

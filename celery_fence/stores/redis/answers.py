@@ -51,12 +51,13 @@ def acquired_of(claim: Claim, answer: list[Any]) -> AcquireAnswer:
     return Held(holder) if holder else Ended()
 
 
-def released_of(key: str, answer: list[Any]) -> ReleaseAnswer:
-    """What became of a release."""
+def released_of(key: str, answer: list[Any], asked: int) -> ReleaseAnswer:
+    """What became of a release that was *asked* for so many times."""
     if answer[0] == b"released":
         return Released()
     _, reason, ended, *held = answer
-    return Gone(reason.decode(), holder_of(key, held[0]) if held else None, ended=bool(ended))
+    holder = holder_of(key, held[0]) if held else None
+    return Gone(reason.decode(), holder, ended=bool(ended), repeated=asked > 1)
 
 
 def holder_of(key: str, answer: list[Any]) -> Holder | None:

@@ -62,12 +62,16 @@ class Client:
             StoreUnavailable: there is no answer; whether the script ran isn't known.
 
         """
+        return self.ask_counted(script, keys, arguments)[0]
+
+    def ask_counted(self, script: Script, keys: Sequence[bytes], arguments: Words) -> tuple[Any, int]:
+        """As `ask`; also how often it was asked: the script may have run as many times."""
         started = time.monotonic()
         attempt = 0
         while True:
             attempt += 1
             try:
-                return self._ask_once(script, keys, arguments)
+                return self._ask_once(script, keys, arguments), attempt
             except (exceptions.RedisError, OSError) as error:
                 late = time.monotonic() - started >= PATIENCE * self._timeout
                 if attempt == ATTEMPTS or late or not may_pass(error):

@@ -123,7 +123,9 @@ class RedisStore(RedisRecords):
             facts_text(claim.facts) if claim.record else "",
             *_values(ending),
         ]
-        return released_of(claim.key, self._client.ask(self._scripts.release, self._keys(claim), arguments))
+        return released_of(
+            claim.key, *self._client.ask_counted(self._scripts.release, self._keys(claim), arguments)
+        )
 
     def note(self, notes: Sequence[Note]) -> None:
         """As `Store.note`; one round trip for each 100 deliveries."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.chaos.model.facts import Answer
 from tests.chaos.model.world import Owner
 
 
@@ -19,6 +20,10 @@ class Client:
     def trust_unanswered(self, owner: Owner, full: int) -> int:
         """A renewal that wasn't answered proves nothing."""
         return owner.trust
+
+    def is_told_of_loss(self, answer: Answer, *, again: bool) -> bool:
+        """Whether the answer to a release is that the lease was lost before; *again*: it had been asked for before."""
+        return answer.word == "gone" and not (again and answer.reason in {"taken", "superseded"})
 
     def accepts(self, token: int, mark: int) -> bool:
         """Whether the guarded place takes a write: none below a token that it has seen."""

@@ -15,6 +15,7 @@ from tests.chaos.model.promises import (
     LOCKED_OUT,
     LOST_WORK,
     MISLED,
+    MISTAKEN,
     RETURNED,
     RUN_AGAIN,
     STALE,
@@ -170,6 +171,13 @@ class SilentRenewal(Client):
         return full
 
 
+class GullibleRelease(Client):
+    """Whatever isn't released at the last asking, was lost."""
+
+    def is_told_of_loss(self, answer: Answer, *, again: bool) -> bool:
+        return answer.word == "gone"
+
+
 class Unguarded(Client):
     """The place that is written to compares no tokens."""
 
@@ -214,9 +222,14 @@ def _server(
 
 
 def _client(
-    client: Client, breaks: str, faults: frozenset[str] = frozenset(), *, writes: bool = False
+    client: Client,
+    breaks: str,
+    faults: frozenset[str] = frozenset(),
+    roles: tuple[Role, ...] = TWO,
+    *,
+    writes: bool = False,
 ) -> Mutation:
-    return Mutation(Scope("", TWO, faults, writes=writes, client=client), breaks)
+    return Mutation(Scope("", roles, faults, writes=writes, client=client), breaks)
 
 
 MUTATIONS = {
@@ -240,6 +253,7 @@ MUTATIONS = {
     "trust_from_the_reply": _client(TrustFromTheReply(), EXCLUSION),
     "no_margin": _client(NoMargin(), GIVEN_AWAY, JUMP),
     "silent_renewal": _client(SilentRenewal(), EXCLUSION),
+    "gullible_release": _client(GullibleRelease(), MISTAKEN, roles=(COPY, SKIPPED)),
     "unguarded": _client(Unguarded(), STALE, writes=True),
     "locking_guard": _client(LockingGuard(), LOCKED_OUT, writes=True),
 }

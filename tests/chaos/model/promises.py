@@ -22,6 +22,7 @@ STALE = "G3: a write with an older token than one already seen was accepted"
 LOCKED_OUT = "G3: the write of an owner that has the key, with the newest token, was refused"
 MISLED = "an owner is told of a miss, and the key is its own: nobody will release it"
 RETURNED = "an owner that was told of its release has the key again"
+MISTAKEN = "an owner whose release was carried out takes its lease for lost"
 UNDONE = "a lease that was released by force was put back"
 DENIED = "an owner that has the key and trusts its lease is told that it is gone"
 TOO_LONG = "a lease lives longer than its TTL and its lost delay"
@@ -38,6 +39,7 @@ PROMISES = frozenset(
         LOCKED_OUT,
         MISLED,
         RETURNED,
+        MISTAKEN,
         UNDONE,
         DENIED,
         TOO_LONG,
@@ -65,8 +67,8 @@ def _broken_by_step(scope: Scope, before: World, step: Step, after: World) -> It
         yield from _broken_by_acquire(scope, before, step.who, step.answer)
     elif step.what == "renewal arrives":
         yield from _broken_by_renewal(before.owner(step.who), step.answer)
-    elif step.what == "release arrives" and step.answer.word == "released":
-        yield from _broken_by_release(scope, before, before.owner(step.who))
+    elif step.what == "release arrives":
+        yield from _broken_by_release(scope, before, before.owner(step.who), step)
 
 
 def _broken_by_acquire(scope: Scope, before: World, name: str, answer: Answer) -> Iterator[str]:
@@ -100,9 +102,12 @@ def _broken_by_renewal(owner: Owner, answer: Answer) -> Iterator[str]:
         yield RETURNED
 
 
-def _broken_by_release(scope: Scope, before: World, owner: Owner) -> Iterator[str]:
+def _broken_by_release(scope: Scope, before: World, owner: Owner, step: Step) -> Iterator[str]:
+    again = owner.freed > 0 and not owner.fenced
+    if step.read and again and scope.client.is_told_of_loss(step.answer, again=True):
+        yield MISTAKEN
     first = owner.phase in {ENDING, ENDED} and not owner.freed and owner.memory == CLEAN
-    if first and scope.roles[owner.role].delivery in before.ended:
+    if step.answer.word == "released" and first and scope.roles[owner.role].delivery in before.ended:
         yield ENDED_TWICE
 
 

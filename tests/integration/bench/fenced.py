@@ -139,7 +139,8 @@ def listen_to_fence(app: Celery) -> None:
 
 
 def _write_down(name: str, signal: Any, app: Celery) -> None:
-    def receiver(sender: Any = None, key: str | None = None, **_: Any) -> None:
-        bodies.ledger_of(app).note(name, fence_key=key, task=getattr(sender, "name", str(sender)))
+    def receiver(sender: Any = None, key: str | None = None, outcome: str | None = None, **_: Any) -> None:
+        task = getattr(sender, "name", str(sender))
+        bodies.ledger_of(app).note(name, fence_key=key, task=task, outcome=outcome)
 
     signal.connect(receiver, weak=False)
