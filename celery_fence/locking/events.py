@@ -79,12 +79,25 @@ class Lost(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReleasedLease(Event):
-    """The lease was given back, or couldn't be (*outcome*: released, gone or unreachable)."""
+    """The lease was given back, or couldn't be yet (*outcome*: released, gone or unreachable)."""
 
     lease: Lease
     outcome: str
     held_for: float
     error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedLate(Event):
+    """
+    A lease that couldn't be released at the end of its run was given back *late* seconds after it.
+
+    Its end is remembered since then. *outcome* is released, or gone: another had the key by then.
+    """
+
+    lease: Lease
+    outcome: str
+    late: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from celery_fence.locking import events
 from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.green import call, teller_here
 from celery_fence.locking.native import Wakeable, new_lock, pause, start_thread
-from celery_fence.locking.notebook import Entry, Notebook, write
+from celery_fence.locking.notebook import Duty, Entry, Notebook, write
 from celery_fence.locking.renewer import Renewer
 from celery_fence.locking.schedule import Emit, Schedule, Watched
 from celery_fence.locking.store import Gone, Kept, Renewal
@@ -40,7 +40,7 @@ from celery_fence.locking.trust import renewal_due
 if TYPE_CHECKING:
     from celery_fence.locking.clock import Clock
     from celery_fence.locking.lease import Lease
-    from celery_fence.locking.store import Note, RenewAnswer, Store
+    from celery_fence.locking.store import RenewAnswer, Store
 
 logger = logging.getLogger(__name__)
 
@@ -96,21 +96,31 @@ class Heartbeat:
             with self._lock:
                 self._leases.drop(lease)
 
-    def note(self, store: Store, note: Note) -> None:
-        """Write *note* to *store* within a second, off the caller's path."""
+    def note(self, store: Store, duty: Duty) -> None:
+        """Write a note to *store*, or pay what is owed to it, within a second, off the caller's path."""
         if self._pid != os.getpid():
             self._reset()
         with self._lock:
-            self._notebook.add(store, note, self._clock())
+            self._notebook.add(store, duty, self._clock())
             if self._thread is None:
                 self._start()
 
-    def flush(self, seconds: float) -> None:
-        """Wait until all notes are written, for at most *seconds*: the process is about to end."""
-        end = self._clock() + seconds
-        while self.noting and self._clock() < end:
+    def flush(self, seconds: float, *, grace: float = 0.0) -> None:
+        """
+        Wait until all is written, and tell what isn't: the process is about to end.
+
+        For at most *seconds*, or for *grace* seconds if that is longer and something is owed.
+        """
+        began = self._clock()
+        while self.noting and self._clock() < began + self._patience(seconds, grace):
             self._bell.ring()
             pause(0.01)
+        if self._pid == os.getpid():
+            for owed in self._notebook.owed:
+                owed.tell()
+
+    def _patience(self, seconds: float, grace: float) -> float:
+        return max(seconds, grace) if self._notebook.owed else seconds
 
     def stop(self) -> None:
         """
@@ -138,7 +148,7 @@ class Heartbeat:
 
     @property
     def noting(self) -> int:
-        """How many notes are still to be written."""
+        """How many notes are still to be written, and calls to be made up for."""
         if self._pid != os.getpid():
             return 0
         with self._lock:

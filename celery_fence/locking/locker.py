@@ -19,6 +19,7 @@ from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.green import teller_here
 from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.lease import Lease
+from celery_fence.locking.owed import Owed, worth
 from celery_fence.locking.records import ClaimedElsewhere, Done, Recording
 from celery_fence.locking.store import DeliveryEnded, Ended, Ending, Gone, Granted, Held, Note
 from celery_fence.locking.trust import enough_trust_left, trust_deadline
@@ -124,7 +125,8 @@ class Locker:
         """
         Give the lease back, and remember how *delivery* ended: one round trip.
 
-        None when the store couldn't be reached, and in a fork of the process that took
+        None when the store couldn't be reached: then it is made up for in the background, as
+        long as this process lives. Also None in a fork of the process that took
         the lease: it was given a copy of all this, but the work goes on where it began.
 
         Never raises for a lease that is no longer ours or a store that is gone:
@@ -139,7 +141,7 @@ class Locker:
             answer: ReleaseAnswer = lease.store.release(claim, lease.token, ending)
         except StoreUnavailable as error:
             self._tell_release(lease, "unreachable", error)
-            _tell_unrecorded(claim, ending, error)
+            self._owe_release(lease, claim, ending, error)
             return None
         finally:
             # Renewed until the answer is there: whatever delays the release, the key stays ours till then.
@@ -172,16 +174,55 @@ class Locker:
 
     def end_record(self, lease: Lease, claim: Claim, ending: Ending | None) -> None:
         """End what `claim_record` began, once: complete the record of a body that returned, else drop the claim."""
+        held = replace(claim, owner=lease.owner)
         try:
-            self._recording().end_record(replace(claim, owner=lease.owner), lease.token, ending)
+            self._recording().end_record(held, lease.token, ending)
         except StoreUnavailable as error:
-            _tell_unrecorded(claim, ending, error)
+            call = lambda store: self._recording(store).end_record(held, lease.token, ending)  # noqa: E731
+            self._owe(call, claim, ending, error, paid=lambda _: None)
 
-    def _recording(self) -> Recording:
-        if isinstance(self.store, Recording):
-            return self.store
+    def _owe_release(
+        self, lease: Lease, claim: Claim, ending: Ending | None, error: StoreUnavailable
+    ) -> None:
+        since = self._clock()
+
+        def paid(answer: ReleaseAnswer) -> None:
+            outcome = "gone" if isinstance(answer, Gone) else "released"
+            late = self._clock() - since
+            self._emit(events.ReleasedLate(lease.source, lease.key, lease, outcome, late))
+
+        self._owe(lambda store: store.release(claim, lease.token, ending), claim, ending, error, paid=paid)
+
+    def _owe(
+        self,
+        call: Callable[[Store], object],
+        claim: Claim,
+        ending: Ending | None,
+        error: StoreUnavailable,
+        *,
+        paid: Callable[[Any], None],
+    ) -> None:
+        """Have *call* made by the heartbeat as soon as the store can be reached: the run has ended and goes on."""
+        _tell_unrecorded(claim, ending, error, logging.WARNING)
+        tell = teller_here()
+        owed = Owed(
+            call,
+            until=self._clock() + worth(claim, ending),
+            clock=self._clock,
+            paid=functools.partial(tell, paid),
+            unpaid=functools.partial(tell, _tell_unpaid, claim, ending),
+        )
+        try:
+            self.heartbeat.note(self._renewals, owed)
+        except RuntimeError:  # the machine has no thread to spare
+            owed.tell()
+
+    def _recording(self, store: Store | None = None) -> Recording:
+        store = store or self.store
+        if isinstance(store, Recording):
+            return store
         raise ConfigError(
-            f"The store {self.store.description} keeps no idempotency records, so idempotency_key can't be used."
+            f"The store {store.description} keeps no idempotency records, so idempotency_key can't be used."
         )
 
     def _let_go(self, lease: Lease) -> bool:
@@ -291,13 +332,26 @@ def _may_have_freed(answer: Gone) -> bool:
     return answer.repeated and answer.reason in {"taken", "superseded"}
 
 
-def _tell_unrecorded(claim: Claim, ending: Ending | None, error: StoreUnavailable) -> None:
-    if claim.record and ending is not None and ending.how == "returned":
+def _tell_unpaid(claim: Claim, ending: Ending | None, error: Exception) -> None:
+    if not isinstance(error, StoreUnavailable):
         logger.error(
-            "The work of %r is done, but its record couldn't be written: another message would do it again. %s",
-            claim.record,
-            error,
+            "What a run owed the store for %r is given up: the call broke", claim.key, exc_info=error
         )
+    _tell_unrecorded(claim, ending, error, logging.ERROR)
+
+
+def _tell_unrecorded(claim: Claim, ending: Ending | None, error: Exception, level: int) -> None:
+    """Say that work is done of which there is no record: a WARNING while it may come yet, an ERROR in the end."""
+    if not (claim.record and ending is not None and ending.how == "returned"):
+        return
+    given_up = level == logging.ERROR
+    logger.log(
+        level,
+        "The work of %r is done, but its record couldn't be written%s: another message would do it again. %s",
+        claim.record,
+        "" if given_up else " yet, and is tried again while this process lives",
+        error,
+    )
 
 
 def _mismatch(claim: Claim, record: Record) -> ClaimMismatch:

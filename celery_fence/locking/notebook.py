@@ -1,25 +1,30 @@
 """
-What the heartbeat still has to write down: that the epilogues of ended deliveries are complete.
+What the heartbeat still has to write down: that the epilogues of ended deliveries are complete, and what runs owe.
 
 Written in batches, off the task's path, and again with patience while the store is
 out of reach. A note that is never written costs little: a copy of that delivery, if one
-comes, completes the epilogue a second time.
+comes, completes the epilogue a second time. What is owed (`celery_fence.locking.owed`) goes
+first, and says itself for how long.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from celery_fence.errors import StoreUnavailable
 from celery_fence.locking.events import worth_a_line
+from celery_fence.locking.owed import Owed
+from celery_fence.locking.store import Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from celery_fence.locking.store import Note, Store
+    from celery_fence.locking.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +34,15 @@ BATCH = 100
 PATIENCE = 600.0
 """Seconds for which a note that can't be written is kept."""
 
-PACE = 2.0
-"""Seconds between two tries while the store is out of reach."""
+PACE = 0.5
+"""Seconds between two tries while the store is out of reach; the heartbeat looks once a second."""
 
-Entry = tuple["Store", "Note", float]
+BUDGET = 1.0
+"""Seconds after which a store that has failed is left in peace, whatever else there is: its renewals wait meanwhile."""
+
+Duty = Note | Owed
+
+Entry = tuple["Store", Duty, float]
 
 
 class Notebook:
@@ -40,15 +50,25 @@ class Notebook:
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
+        self._owed: list[Owed] = []
         self._not_before = 0.0
         self._failures = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, store: Store, note: Note, now: float) -> None:
-        """Have *note* written to *store*."""
-        self._entries.append((store, note, now + PATIENCE))
+    def add(self, store: Store, duty: Duty, now: float) -> None:
+        """Have *duty* written to *store*, or paid to it."""
+        if isinstance(duty, Owed):
+            self._owed = [*(owed for owed in self._owed if not owed.settled), duty]
+            self._entries.append((store, duty, math.inf))
+        else:
+            self._entries.append((store, duty, now + PATIENCE))
+
+    @property
+    def owed(self) -> list[Owed]:
+        """What isn't paid yet, also while somebody tries to."""
+        return [owed for owed in self._owed if not owed.settled]
 
     def take(self, now: float) -> list[Entry]:
         """What is to be written now; nothing while a store that was out of reach is left in peace."""
@@ -70,21 +90,46 @@ class Notebook:
 
 
 def write(entries: list[Entry], warn: Callable[[str], object]) -> list[Entry]:
-    """Write the notes, one round trip for each hundred; returns those that must be tried again, and says why."""
+    """
+    Pay what is owed, and write the notes, one round trip for each hundred.
+
+    Returns those that must be tried again, the untried ones first, and says why. A store that
+    hangs is tried once: its other duties wait for the next time, as the renewals would for them.
+    """
     failed: list[Entry] = []
-    for batch in _batches(entries):
+    began = time.monotonic()
+    jobs = list(_jobs(entries))
+    while jobs and not (failed and time.monotonic() - began > BUDGET):
+        job = jobs.pop(0)
         try:
-            batch[0][0].note([note for _, note, _ in batch])
+            _do(job)
         except StoreUnavailable as error:
-            warn(f"{len(batch)} epilogues couldn't be noted yet: {error}")
-            failed += batch
-    return failed
+            warn(f"{_told(job)} yet: {error}")
+            failed += job
+    return [entry for job in jobs for entry in job] + failed
 
 
-def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
+def _do(job: list[Entry]) -> None:
+    store, first, _ = job[0]
+    if isinstance(first, Owed):
+        first.pay(store)
+    else:
+        store.note([duty for _, duty, _ in job if isinstance(duty, Note)])
+
+
+def _told(job: list[Entry]) -> str:
+    if isinstance(job[0][1], Owed):
+        return "What a run left to be released or recorded couldn't be"
+    return f"{len(job)} epilogues couldn't be noted"
+
+
+def _jobs(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """What goes in one call each."""
+    yield from ([entry] for entry in entries if isinstance(entry[1], Owed))
     by_store: defaultdict[int, list[Entry]] = defaultdict(list)
     for entry in entries:
-        by_store[id(entry[0])].append(entry)
+        if isinstance(entry[1], Note):
+            by_store[id(entry[0])].append(entry)
     for same_store in by_store.values():
         for start in range(0, len(same_store), BATCH):
             yield same_store[start : start + BATCH]

@@ -71,6 +71,9 @@ def _rare(event: events.Event) -> tuple[int, str]:
             )
         case events.StaleWriteRefused():
             return logging.WARNING, event.line
+        case events.ReleasedLate(late=late, outcome=outcome):
+            end = "is free" if outcome == "released" else "wasn't ours any more"
+            return logging.INFO, f"Made up for the release of {event.key!r}, {late:.1f} s late: the key {end}"
         case _:
             return logging.ERROR, _trouble(event)
 
@@ -112,7 +115,10 @@ def _bad_release(event: events.ReleasedLease) -> str:
             f"The lease on {key!r} was no longer ours at its release after {held:.1f} s: another run may have "
             "overlapped with the end of this one; its guarded writes are refused"
         )
-    return f"The lease on {key!r} couldn't be released and stays until its TTL ends: {event.error}"
+    return (
+        f"The lease on {key!r} couldn't be released yet: it is tried again while this process lives, and its TTL ends "
+        f"it in any case: {event.error}"
+    )
 
 
 def _trouble(event: events.Event) -> str:

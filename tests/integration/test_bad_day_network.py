@@ -272,6 +272,7 @@ def test_at_release_a_finished_task_stays_finished_and_its_key_opens_again(fault
     assert second["token"] > first["token"]
     assert day.bench.ledger.overlaps(day.ends) == []
     assert day.logged(f"The lease on 'job:{day.ends}' couldn't be released") == FAULTS[fault].unreleased
+    assert day.logged(f"Made up for the release of 'job:{day.ends}'") == FAULTS[fault].unreleased
 
 
 def test_after_all_of_it_every_heartbeat_goes_on_and_nothing_is_left(world, played):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from bench.bad_day import BadDay
+from bench.bad_day import BadDay, unacknowledged
 from bench.waiting import wait_until
+
+from celery_fence.stores.redis.client import ATTEMPTS
 
 TTL = 40.0
 """So long that one try of a call to the lease server, an eighth of it, lasts as long as others take to come and go."""
@@ -40,3 +45,78 @@ def test_a_run_whose_release_lost_its_reply_is_not_told_of_a_loss_when_others_ha
     assert released == ["released"]
     assert bench.ledger.facts("lease_lost", fence_key=f"job:{key}") == []
     assert "was no longer ours" not in world.far_worker.log
+
+
+@pytest.fixture
+def order(world):
+    return world.bench.key("order")
+
+
+@pytest.fixture
+def begun(world, order):
+    """Work for *order* that has begun on the far worker, and what is needed to end it and to bring a copy."""
+
+    def begin(key):
+        gate = world.bench.gate()
+        result = world.send("far", "once", key, order=order, gate=gate.path.name, value="done")
+        wait_until(lambda: world.bench.ledger.facts("holding", key=key), what="the work has begun")
+        return result, gate, unacknowledged(world.bench, result.id)
+
+    return begin
+
+
+def starts(world, order):
+    return [
+        fact for fact in world.bench.ledger.facts("start") if fact["message"]["args"][1].get("order") == order
+    ]
+
+
+def test_a_run_that_ends_while_the_store_restarts_loses_neither_its_end_nor_its_record(world, begun, order):
+    """And its key is free at once, not when the TTL ends."""
+    key, log_before = world.bench.key(), len(world.far_worker.log)
+    result, gate, message = begun(key)
+    world.server.kill()
+    gate.open()
+    assert result.get(timeout=30) == "done"
+    wait_until(
+        lambda: "released or recorded couldn't be yet" in world.far_worker.log[log_before:],
+        what="the worker has tried again",
+    )
+    world.server.start()
+    back_at = time.monotonic()
+    wait_until(lambda: world.bench.holder(key) is None, timeout=TTL / 2, what="the key is free")
+
+    assert time.monotonic() - back_at < TTL / 4
+    assert world.bench.store.record(f"order:{order}").done is not None
+    world.bench.broker_client.lpush(world.queue("near"), json.dumps(message))
+    wait_until(
+        lambda: f"A copy of once[{result.id}]" in world.near_worker.log, what="the copy ended silently"
+    )
+    assert world.send("near", "once", key, order=order, value="again").get(timeout=30) == "done"
+    assert len(starts(world, order)) == 1
+    assert starts(world, order)[0]["pid"] in world.far_worker.child_pids()
+    assert world.bench.ledger.facts("lease_lost", fence_key=f"job:{key}") == []
+
+
+def test_a_worker_that_is_stopped_waits_for_what_its_runs_owe(world, begun, order):
+    key, log_before = world.bench.key(), len(world.far_worker.log)
+    result, gate, _ = begun(key)
+    world.far.go_down()
+    gate.open()
+    assert result.get(timeout=30) == "done"
+    wait_until(
+        lambda: "released or recorded couldn't be yet" in world.far_worker.log[log_before:],
+        what="the worker has tried again",
+    )
+    process = starts(world, order)[0]["pid"]
+    world.far_worker.kill(signal.SIGTERM)
+    wait_until(lambda: world.bench.ledger.facts("process_shutdown", pid=process), what="the process ends")
+    asked = world.far.accepted
+    # Two tries: that is longer than a pool process lives by itself after its last task.
+    wait_until(lambda: world.far.accepted >= asked + 2 * ATTEMPTS, what="it asks again all the while")
+    world.far.heal()
+    world.far_worker.await_exit()
+
+    assert world.bench.holder(key) is None
+    assert world.bench.store.record(f"order:{order}").done is not None
+    assert "another message would do it again" not in world.far_worker.log[log_before:].partition("Warm")[2]

@@ -42,6 +42,8 @@ def every(lease):
         (events.ReleasedLease(TASK, "job:1", lease, "released", 4.0), "DEBUG"),
         (events.ReleasedLease(TASK, "job:1", lease, "gone", 4.0), "WARNING"),
         (events.ReleasedLease(TASK, "job:1", lease, "unreachable", 4.0), "WARNING"),
+        (events.ReleasedLate(TASK, "job:1", lease, "released", 3.0), "INFO"),
+        (events.ReleasedLate(TASK, "job:1", lease, "gone", 3.0), "INFO"),
         (events.Renewed(TASK, "job:1", lease, 0.01, failures=2), "INFO"),
         (events.RenewalFailed(TASK, "job:1", lease, OSError("no route"), 9.0), "WARNING"),
         (events.RenewalFailed(TASK, "job:1", lease, OSError("no route"), 9.0, attempt=3), "DEBUG"),

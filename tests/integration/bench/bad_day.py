@@ -18,11 +18,12 @@ from typing import Any
 
 from celery import Celery
 from celery.result import AsyncResult
+from celery.signals import worker_process_shutdown
 
 from bench import bodies
 from bench.app import WORLD
 from bench.fenced import quick_retry
-from bench.ledger import Gate
+from bench.ledger import Gate, Ledger
 from bench.waiting import wait_until
 from bench.world import Bench
 from celery_fence import FencedTask
@@ -116,7 +117,7 @@ class Day:
         self.holds, self.ends = self.bench.key("holds"), self.bench.key("ends")
         self.holder, self._holders_gate = world.hold("far", self.holds, value="held")
         self.finisher, self._finishers_gate = world.hold("far", self.ends, value="finished")
-        self._message = _unacknowledged(self.bench, self.finisher.id)
+        self._message = unacknowledged(self.bench, self.finisher.id)
         self.logged_before = len(world.far_worker.log)
         self.finished_in_time = False
         """The result of what ended under the fault was there while the fault lasted."""
@@ -207,7 +208,7 @@ def url_of(proxy: Proxy) -> str:
     return f"redis://{proxy.host}:{proxy.port}/0"
 
 
-def _unacknowledged(bench: Bench, task_id: str) -> dict[str, Any]:
+def unacknowledged(bench: Bench, task_id: str) -> dict[str, Any]:
     """The message as the Redis broker keeps it while it runs."""
     kept = [json.loads(raw)[0] for raw in bench.broker_client.hvals("unacked")]
     return next(message for message in kept if message["headers"]["id"] == task_id)
@@ -220,7 +221,15 @@ def _noted(bench: Bench, key: str) -> bool:
     return len(noted) > 1 and all(noted)
 
 
+def note_shutdown(**_: Any) -> None:
+    """Note in the ledger that a pool process is about to end."""
+    Ledger(json.loads(os.environ[WORLD])["bench_ledger"]).note("process_shutdown")
+
+
 if WORLD in os.environ:
+    # Connected first, so it is called before celery-fence's own receiver.
+    worker_process_shutdown.connect(note_shutdown, weak=False)
+
     from bench.app import app
 
     add_tasks(app)

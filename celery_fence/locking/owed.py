@@ -1,0 +1,83 @@
+"""
+What a run owes the store at its end: its release, or the end of its record, that couldn't be had then.
+
+A store that restarts while a run ends would else lose both the end of the delivery and the
+record of the work, and keep the key closed for what is left of the TTL. So the call is made
+again by the heartbeat, for as long as the process lives and anybody could gain by it. Whenever
+it arrives it is safe: the store's rules for a release that comes too late are the same as for one
+that was delayed on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from celery_fence.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from celery_fence.locking.clock import Clock
+    from celery_fence.locking.store import Claim, Ending, Store
+
+
+class Owed:
+    """
+    One call to a store that is due, and safe to repeat; worth it *until* then, by *clock*.
+
+    *paid* is called with the answer when it was made, *unpaid* with the last error when it is given up, or the
+    process is about to end without it: each once at most, from the heartbeat's threads.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[Store], Any],
+        *,
+        until: float,
+        clock: Clock,
+        paid: Callable[[Any], object],
+        unpaid: Callable[[Exception], object],
+    ) -> None:
+        self._call = call
+        self._until = until
+        self._clock = clock
+        self._paid = paid
+        self._unpaid = unpaid
+        self._told = False
+        self._error: Exception = StoreUnavailable("It hasn't been tried again yet.")
+        self.settled = False
+
+    def pay(self, store: Store) -> None:
+        """Make the call, or give it up where its time is over; `StoreUnavailable` while it is owed still."""
+        try:
+            answer = self._call(store)
+        except StoreUnavailable as error:
+            self._error = error
+            if self._clock() < self._until:
+                raise
+            self._give_up()
+        except Exception as error:  # noqa: BLE001 - told by *unpaid*; whatever a store does, it isn't asked for ever
+            self._error = error
+            self._give_up()
+        else:
+            self.settled = True
+            self._paid(answer)
+
+    def tell(self) -> None:
+        """Say once that it isn't paid: the process is about to end."""
+        if not (self.settled or self._told):
+            self._told = True
+            self._unpaid(self._error)
+
+    def _give_up(self) -> None:
+        self.tell()
+        self.settled = True
+
+
+def worth(claim: Claim, ending: Ending | None) -> float:
+    """Seconds for which a release is worth being made: until all that it would change has gone by itself."""
+    lasts = [claim.ttl + claim.lost_delay]
+    if ending is not None and claim.delivery:
+        lasts.append(claim.retention)
+    if ending is not None and claim.record:
+        lasts.append(claim.record_retention)
+    return max(lasts)
