@@ -36,15 +36,20 @@ Entry = tuple["Store", "Note", float]
 
 
 class Notebook:
-    """Notes to be written by one thread, added to by many: the heartbeat holds its lock around `add` and `take`."""
+    """
+    Notes to be written by one thread, added to by many; the heartbeat holds its lock around all but `complain`.
+
+    A note that is taken to be written stays in the book until it is settled, whatever becomes of who took it.
+    """
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
+        self._taken: dict[int, Entry] = {}
         self._not_before = 0.0
         self._failures = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) + len(self._taken)
 
     def add(self, store: Store, note: Note, now: float) -> None:
         """Have *note* written to *store*."""
@@ -54,15 +59,25 @@ class Notebook:
         """What is to be written now; nothing while a store that was out of reach is left in peace."""
         if now < self._not_before:
             return []
-        taken, self._entries = self._entries, []
+        taken = self._entries
+        self._taken.update((id(entry), entry) for entry in taken)
+        self._entries = []
         return taken
 
-    def put_back(self, entries: list[Entry], now: float) -> None:
-        """Keep what couldn't be written, until its time is over."""
-        self._failures = self._failures + 1 if entries else 0
-        if entries:
+    def settle(self, taken: list[Entry], failed: list[Entry], now: float) -> None:
+        """Those *taken* are written, but for the *failed*: keep these until their time is over."""
+        self._failures = self._failures + 1 if failed else 0
+        if failed:
             self._not_before = now + PACE
-            self._entries = [entry for entry in entries if entry[2] > now] + self._entries
+        kept = [entry for entry in failed if entry[2] > now and id(entry) in self._taken]
+        self._entries = kept + self._entries
+        for entry in taken:
+            self._taken.pop(id(entry), None)
+
+    def take_back(self) -> None:
+        """Have all written that are taken and aren't settled: twice at worst, which changes nothing."""
+        self._entries = [*self._taken.values(), *self._entries]
+        self._taken.clear()
 
     def complain(self, text: str) -> None:
         """Say *text*, aloud only now and then while the store stays out of reach."""
