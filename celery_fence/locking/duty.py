@@ -6,11 +6,13 @@ a pool's soft limit, a debugger, somebody's own code), also into the clean-up af
 one. So no thread can see to its own succession. But Python lets go of the lock of a `with`
 block by itself, without a call that could be struck, however the block is left. Each thread
 lives in such a block: who finds its lock open knows that it fell, and puts another on duty.
-Every one that brings work does, and the heartbeat and its renewers look after each other.
+Who brings work looks, and the heartbeat and its renewers look after each other.
 
 What the fallen one had begun is still written down where the work is kept, and every step of
 it bears repeating: the next thread takes it up. A lock that guards the work isn't left held
-either, for the same reason (tried out with CPython 3.11, 3.12 and 3.13; up to 3.10 it was).
+either, for the same reason (tried out with CPython 3.11, 3.12 and 3.13), as long as no loop
+stands in the block itself: struck as a loop goes back, CPython 3.13 leaves the block without
+its end. So loops are in functions that a block calls.
 """
 
 from __future__ import annotations
@@ -117,14 +119,18 @@ class Duty:
     def _run(self, shift: Shift) -> None:
         with shift.alive:
             shift.begun = True
-            while not shift.ends:
-                try:
-                    if self._error is not None:
-                        self._recover(self._error)
-                    self._turn()
-                except BaseException as error:  # noqa: BLE001 - nothing ends it quietly, also no SystemExit
-                    # And no more: a call from here may be struck, and nobody would catch that.
-                    self._error = error
+            self._serve(shift)
+
+    def _serve(self, shift: Shift) -> None:
+        while not shift.ends:
+            try:
+                if self._error is not None:
+                    self._recover(self._error)
+                self._turn()
+            except BaseException as error:  # noqa: BLE001 - nothing ends it quietly, also no SystemExit thrown into it
+                self._error = (
+                    error  # and no more: a call from here may be struck, and nobody would catch that
+                )
 
     def _recover(self, error: BaseException) -> None:
         """Take up again what is left undone, tell of *error*, and rest. Struck meanwhile, do a turn before the rest."""

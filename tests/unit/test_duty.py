@@ -14,11 +14,12 @@ from celery_fence.locking import duty as module
 from celery_fence.locking.duty import Duty, Fallen, Shift
 
 DEADLINE = 15.0
-RUN = Duty._run.__code__
+LOOP = (Duty._run.__code__, Duty._serve.__code__)
 LINES = [
     line
-    for line in sorted({line for *_, line in RUN.co_lines() if line})
-    if line > RUN.co_firstlineno and linecache.getline(RUN.co_filename, line).strip() != "try:"
+    for code in LOOP
+    for line in sorted({line for *_, line in code.co_lines() if line and line > code.co_firstlineno})
+    if linecache.getline(code.co_filename, line).strip() != "try:"
 ]
 """Where Python raises what is thrown into the thread: never at a `try:`, which does nothing."""
 
@@ -76,10 +77,10 @@ def make_work(monkeypatch):
 
 
 def raises_once(line, struck):
-    """A trace function that throws SystemExit into `Duty._run` as it comes to *line* for the first time."""
+    """A trace function that throws SystemExit into the thread as it comes to *line* for the first time."""
 
     def trace(frame, event, arg):
-        if frame.f_code is not RUN:
+        if frame.f_code not in LOOP:
             return None
         if event == "line" and frame.f_lineno == line and not struck:
             struck.append(line)
