@@ -10,9 +10,12 @@ people's code may run (`celery_fence.locking.green`).
 Three threads meet here, told as a timeline: a task's thread *watches* and *forgets*
 leases; the heartbeat's thread pops those that are due and never waits for a store; the
 renewer of their store (`celery_fence.locking.renewer`) asks it WITHOUT the lock, and
-only then notes the answers. While a store doesn't answer, the heartbeat goes on: it
-notices in time that the trust in a lease has ended. A lease that was released or lost in
-between is recognised by its state and its answer dropped.
+only then notes the answers (`celery_fence.locking.beat`). While a store doesn't answer, the
+heartbeat goes on: it notices in time that the trust in a lease has ended.
+
+Any of the threads may be ended from outside in any instant. What is due, asked for or to be
+noted is therefore written down here and in the renewers, never in a thread alone, and whoever
+comes by puts another thread in the place of a fallen one (`celery_fence.locking.duty`).
 """
 
 from __future__ import annotations
@@ -21,37 +24,29 @@ import atexit
 import functools
 import logging
 import os
-import random
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from celery_fence.errors import StoreUnavailable
-from celery_fence.locking import events
+from celery_fence.locking.beat import Beat, next_beat
 from celery_fence.locking.clock import steady_clock
+from celery_fence.locking.duty import STUMBLE, Duty
 from celery_fence.locking.green import call, teller_here
-from celery_fence.locking.native import Wakeable, new_lock, pause, start_thread
-from celery_fence.locking.notebook import Duty, Entry, Notebook, write
+from celery_fence.locking.native import Wakeable, new_lock, pause
+from celery_fence.locking.notebook import Due, Entry, Notebook, write
 from celery_fence.locking.renewer import Renewer
 from celery_fence.locking.schedule import Emit, Schedule, Watched
-from celery_fence.locking.store import Gone, Kept, Renewal
-from celery_fence.locking.trust import renewal_due
 
 if TYPE_CHECKING:
     from celery_fence.locking.clock import Clock
     from celery_fence.locking.lease import Lease
-    from celery_fence.locking.store import RenewAnswer, Store
+    from celery_fence.locking.owed import Owed
+    from celery_fence.locking.store import Store
 
 logger = logging.getLogger(__name__)
 
-BATCH = 100
-"""Leases renewed in one call to the store."""
-
 LINGER = 1.0
 """Seconds the idle thread waits for another lease before it ends."""
-
-STUMBLE = 0.1
-"""Seconds of rest after an exception that nobody foresaw, so that one which comes each time doesn't spin."""
 
 
 class Heartbeat:
@@ -65,27 +60,25 @@ class Heartbeat:
     def _reset(self) -> None:
         self._lock = new_lock()
         self._bell = Wakeable()
-        self._thread: object | None = None
-        self._wakes_at = 0.0
+        complain = functools.partial(self._complain, "The heartbeat stumbled and goes on")
+        self._duty = Duty(self._turn, self._take_back, complain)
+        self._busy_at = self._wakes_at = 0.0
         self._leases = Schedule()
         self._tell = call
         self._notebook = Notebook()
         self._renewers: dict[int, Renewer] = {}
-        self._writing = 0
-        self._turning = False
         self._pid = os.getpid()  # last, so that an interrupted reset is done again
 
     def watch(self, lease: Lease, emit: Emit) -> None:
         """Renew *lease* from now on, and tell *emit* what happens to it."""
         if self._pid != os.getpid():
             self._reset()  # a fork: the parent's thread and leases stayed in the parent
-        first = self._next_beat(lease, lease.acquired_at)
+        first = next_beat(lease, lease.acquired_at)
         self._tell = teller_here()
         emit = functools.partial(self._tell, emit)
         with self._lock:
             self._leases.add(lease, emit, first)
-            if self._thread is None:
-                self._start()
+            self._start()
             wake = first < self._wakes_at
         if wake:
             self._bell.ring()
@@ -96,14 +89,13 @@ class Heartbeat:
             with self._lock:
                 self._leases.drop(lease)
 
-    def note(self, store: Store, duty: Duty) -> None:
+    def note(self, store: Store, due: Due) -> None:
         """Write a note to *store*, or pay what is owed to it, within a second, off the caller's path."""
         if self._pid != os.getpid():
             self._reset()
         with self._lock:
-            self._notebook.add(store, duty, self._clock())
-            if self._thread is None:
-                self._start()
+            self._notebook.add(store, due, self._clock())
+            self._start()
 
     def flush(self, seconds: float, *, grace: float = 0.0) -> None:
         """
@@ -115,12 +107,17 @@ class Heartbeat:
         while self.noting and self._clock() < began + self._patience(seconds, grace):
             self._bell.ring()
             pause(0.01)
-        if self._pid == os.getpid():
-            for owed in self._notebook.owed:
-                owed.tell()
+        for owed in self._owed():
+            owed.tell()
 
     def _patience(self, seconds: float, grace: float) -> float:
-        return max(seconds, grace) if self._notebook.owed else seconds
+        return max(seconds, grace) if self._owed() else seconds
+
+    def _owed(self) -> list[Owed]:
+        if self._pid != os.getpid():
+            return []
+        with self._lock:
+            return self._notebook.owed
 
     def stop(self) -> None:
         """
@@ -129,13 +126,13 @@ class Heartbeat:
         Called as the interpreter ends: a thread that is in the middle of a renewal
         then can bring it down.
         """
-        if self._pid != os.getpid() or self._thread is None:
+        if not self.running:
             return
         self.flush(LINGER)
         with self._lock:
-            self._thread = None
+            self._duty.end()
         end = self._clock() + LINGER
-        while (self._turning or self._end_renewers()) and self._clock() < end:
+        while (self._duty.turning or self._end_renewers()) and self._clock() < end:
             self._bell.ring()
             pause(0.01)
 
@@ -152,7 +149,7 @@ class Heartbeat:
         if self._pid != os.getpid():
             return 0
         with self._lock:
-            return len(self._notebook) + self._writing
+            return len(self._notebook)
 
     @property
     def watching(self) -> int:
@@ -162,75 +159,40 @@ class Heartbeat:
     @property
     def running(self) -> bool:
         """Whether the thread lives, in this process."""
-        return self._thread is not None and self._pid == os.getpid()
+        return self._pid == os.getpid() and self._duty.running
 
     def _start(self) -> None:
-        """
-        Start the thread; call with the lock held.
-
-        A soft time limit may strike between the two last lines: the thread finds
-        then that it isn't the one on duty, and the next lease starts another.
-        """
+        """Start the thread where there is none that lives; call with the lock held."""
+        if self._duty.running:
+            return
         if not self._stops_at_exit:
             atexit.register(self.stop)
             self._stops_at_exit = True
-        mark = object()
-        self._turning = True
-        start_thread(functools.partial(self._run, mark))
-        self._thread = mark
-
-    def _next_beat(self, lease: Lease, asked_at: float) -> float:
-        due = renewal_due(asked_at, lease.ttl, lease.renew_fraction, random.random())
-        return min(due, lease.trusted_until)
+        self._busy_at = self._clock()
+        self._duty.keep()
 
     # --- in the heartbeat's own thread ---------------------------------------------------
 
-    def _run(self, mark: object) -> None:
-        """Beat until there is nothing left to do; an exception is logged and never ends the loop."""
-        busy_at = self._clock()
-        try:
-            while self._on_duty(mark) and not self._stop_if_idle(busy_at):
-                if self._turn() or self._leases or self._notebook:
-                    busy_at = self._clock()
-        finally:
-            self._sign_off(mark)
+    def _turn(self) -> None:
+        """Have renewed what is due, or wait for it; the last turn is the one that finds nothing more to do."""
+        if self._ends_idle():
+            return
+        self._beat(self._wait_for_due())
+        self._give_up_overdue()
+        self._hand_out_notes()
+        for renewer in list(self._renewers.values()):
+            renewer.mend()
 
-    def _on_duty(self, mark: object) -> bool:
+    def _ends_idle(self) -> bool:
         with self._lock:
-            return self._thread is mark
-
-    def _sign_off(self, mark: object) -> None:
-        with self._lock:
-            self._turning = self._thread not in (mark, None)
-            if self._thread is not mark:
-                return
-            # Something struck between two turns, and ended the thread: another takes its place, if there is work.
-            self._thread = None
-            self._leases.take_back(self._clock())
+            now = self._clock()
             if self._leases or self._notebook:
-                self._start()
-
-    def _turn(self) -> int:
-        """Wait until leases are due and have them renewed; returns how many were."""
-        due: list[Watched] = []
-        try:
-            due = self._wait_for_due()
-            self._beat(due)
-            self._give_up_overdue()
-            self._hand_out_notes()
-        except BaseException as error:  # noqa: BLE001 - nothing ends it quietly, also no SystemExit out of a hook
-            self._stumble(error)
-        return len(due)
-
-    def _stumble(self, error: BaseException) -> None:
-        """After an exception that nobody foresaw: say so, and take up again what it may have left."""
-        with self._lock:
-            self._leases.take_back(self._clock() + STUMBLE)
-        self._complain("The heartbeat stumbled and goes on", error)
-        pause(STUMBLE)
-
-    def _complain(self, message: str, error: BaseException) -> None:
-        self._tell(functools.partial(logger.error, message, exc_info=error))
+                self._busy_at = now
+            if now - self._busy_at < LINGER:
+                return False
+            self._leases.clear()
+            self._duty.end()
+            return True
 
     def _wait_for_due(self) -> list[Watched]:
         now = self._clock()
@@ -241,15 +203,6 @@ class Heartbeat:
         if not due:
             self._bell.wait(sleep)
         return due
-
-    def _stop_if_idle(self, busy_at: float) -> bool:
-        with self._lock:
-            at_work = self._leases or self._notebook or self._writing
-            if at_work or self._clock() - busy_at < LINGER:
-                return False
-            self._leases.clear()
-            self._thread = None
-            return True
 
     def _beat(self, due: list[Watched]) -> None:
         """Have all renewed that are still trusted; the others are lost without asking."""
@@ -273,7 +226,6 @@ class Heartbeat:
     def _hand_out_notes(self) -> None:
         with self._lock:
             entries = self._notebook.take(self._clock())
-            self._writing += len(entries)
         by_store: defaultdict[int, list[Entry]] = defaultdict(list)
         for entry in entries:
             by_store[id(entry[0])].append(entry)
@@ -282,7 +234,7 @@ class Heartbeat:
                 self._renewer_of(notes[0][0]).write(notes)
             except RuntimeError as error:
                 self._complain("Noting epilogues has to wait", error)
-                self._put_back(notes, of=notes)
+                self._settle(notes, failed=notes)
 
     def _renewer_of(self, store: Store) -> Renewer:
         # It knows its store, which can't be taken for a later one that has its number.
@@ -290,89 +242,55 @@ class Heartbeat:
         return found or self._renewers.setdefault(id(store), self._new_renewer(store))
 
     def _new_renewer(self, store: Store) -> Renewer:
+        beat = Beat(store, self._clock, again=self._again, forget=self.forget, complain=self._complain)
         return Renewer(
-            functools.partial(self._renew_all, store),
+            functools.partial(self._renew, beat.renew),
             self._write,
             functools.partial(self._close, store),
+            self._mend,
             functools.partial(self._complain, "A renewer stumbled and goes on"),
         )
 
+    def _take_back(self) -> None:
+        """Something struck: what it may have left half done is due again."""
+        with self._lock:
+            self._leases.take_back(self._clock() + STUMBLE)
+            self._notebook.take_back()
+
+    def _complain(self, message: str, error: BaseException) -> None:
+        self._tell(functools.partial(logger.error, message, exc_info=error))
+
     # --- in a renewer's thread -----------------------------------------------------------
 
+    def _mend(self) -> None:
+        with self._lock:
+            self._duty.mend()
+
+    def _renew(self, renew: Callable[[list[Watched]], object], due: list[Watched]) -> None:
+        try:
+            renew(due)
+        except BaseException as error:  # noqa: BLE001 - those that were told aren't to be asked for again
+            self._take_back()
+            self._complain("The heartbeat stumbled and goes on", error)
+
     def _write(self, entries: list[Entry]) -> None:
-        failed: list[Entry] = entries
+        failed = entries
         try:
             failed = write(entries, functools.partial(self._tell, self._notebook.complain))
-        except BaseException as error:  # noqa: BLE001 - as in a turn
+        except BaseException as error:  # noqa: BLE001 - a note is no reason to ask for leases again
             self._complain("Noting epilogues broke", error)
         finally:
-            self._put_back(failed, of=entries)
+            self._settle(entries, failed=failed)
 
-    def _put_back(self, failed: list[Entry], *, of: list[Entry]) -> None:
+    def _settle(self, entries: list[Entry], *, failed: list[Entry]) -> None:
         with self._lock:
-            self._notebook.put_back(failed, self._clock())
-            self._writing -= len(of)
-
-    def _renew_all(self, store: Store, pairs: list[Watched]) -> None:
-        """Renew them in batches, the shortest TTL first."""
-        pairs.sort(key=lambda pair: pair[0].ttl)
-        try:
-            for start in range(0, len(pairs), BATCH):
-                self._renew(store, pairs[start : start + BATCH])
-        except BaseException as error:  # noqa: BLE001 - as in a turn
-            self._stumble(error)
+            self._notebook.settle(entries, failed, self._clock())
 
     def _close(self, store: Store) -> None:
         try:
             store.close()
         except Exception as error:  # noqa: BLE001 - a connection that nobody needs any more
             self._complain("A connection couldn't be closed", error)
-
-    def _renew(self, store: Store, pairs: list[Watched]) -> None:
-        asked_at = self._clock()
-        try:
-            answers = store.renew([Renewal(lease.claim, lease.token, lease.since) for lease, _ in pairs])
-        except StoreUnavailable as error:
-            self._try_again(pairs, error)
-        except Exception as error:  # noqa: BLE001 - a broken store must not end the heartbeat, nor pass unseen
-            self._complain("A renewal broke", error)
-            self._try_again(pairs, error)
-        else:
-            self._note(pairs, answers, asked_at)
-
-    def _note(self, pairs: Iterable[Watched], answers: list[RenewAnswer], asked_at: float) -> None:
-        for (lease, emit), answer in zip(pairs, answers, strict=True):
-            match answer:
-                case Gone(reason="released"):
-                    self.forget(lease)  # our own release came first, and isn't answered yet
-                case Gone(reason=reason):
-                    lease.lose(reason)
-                    self.forget(lease)
-                case Kept(reinstated=reinstated):
-                    self._note_kept(lease, emit, asked_at, reinstated=reinstated)
-
-    def _note_kept(self, lease: Lease, emit: Emit, asked_at: float, *, reinstated: bool) -> None:
-        lag, failures = max(asked_at - lease.beat_due, 0.0), lease.failures
-        if not lease.renewed(asked_at):
-            self.forget(lease)
-            return
-        self._again(lease, emit, self._next_beat(lease, asked_at))
-        emit(events.Renewed(lease.source, lease.key, lease, lag, reinstated, failures))
-
-    def _try_again(self, pairs: Iterable[Watched], error: Exception) -> None:
-        now = self._clock()
-        for lease, emit in pairs:
-            if lease.lost:
-                self.forget(lease)
-                continue
-            lease.suspect()
-            left = lease.trusted_until - now
-            failed = events.RenewalFailed(
-                lease.source, lease.key, lease, error, max(left, 0.0), lease.failures
-            )
-            emit(failed)
-            pace = min(max(lease.ttl / 20, 0.05), 1.0) * (0.5 + random.random())
-            self._again(lease, emit, min(now + pace, lease.trusted_until))
 
     def _again(self, lease: Lease, emit: Emit, at: float) -> None:
         with self._lock:

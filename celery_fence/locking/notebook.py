@@ -40,49 +40,60 @@ PACE = 0.5
 BUDGET = 1.0
 """Seconds after which a store that has failed is left in peace, whatever else there is: its renewals wait meanwhile."""
 
-Duty = Note | Owed
+Due = Note | Owed
 
-Entry = tuple["Store", Duty, float]
+Entry = tuple["Store", Due, float]
 
 
 class Notebook:
-    """Notes to be written by one thread, added to by many: the heartbeat holds its lock around `add` and `take`."""
+    """
+    Notes to be written by one thread, added to by many; the heartbeat holds its lock around all but `complain`.
+
+    A note that is taken to be written stays in the book until it is settled, whatever becomes of who took it.
+    """
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
-        self._owed: list[Owed] = []
+        self._taken: dict[int, Entry] = {}
         self._not_before = 0.0
         self._failures = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) + len(self._taken)
 
-    def add(self, store: Store, duty: Duty, now: float) -> None:
-        """Have *duty* written to *store*, or paid to it."""
-        if isinstance(duty, Owed):
-            self._owed = [*(owed for owed in self._owed if not owed.settled), duty]
-            self._entries.append((store, duty, math.inf))
-        else:
-            self._entries.append((store, duty, now + PATIENCE))
+    def add(self, store: Store, due: Due, now: float) -> None:
+        """Have *due* written to *store*, or paid to it."""
+        self._entries.append((store, due, math.inf if isinstance(due, Owed) else now + PATIENCE))
 
     @property
     def owed(self) -> list[Owed]:
         """What isn't paid yet, also while somebody tries to."""
-        return [owed for owed in self._owed if not owed.settled]
+        kept = (due for _, due, _ in [*self._taken.values(), *self._entries])
+        return [due for due in kept if isinstance(due, Owed) and not due.settled]
 
     def take(self, now: float) -> list[Entry]:
         """What is to be written now; nothing while a store that was out of reach is left in peace."""
         if now < self._not_before:
             return []
-        taken, self._entries = self._entries, []
+        taken = self._entries
+        self._taken.update((id(entry), entry) for entry in taken)
+        self._entries = []
         return taken
 
-    def put_back(self, entries: list[Entry], now: float) -> None:
-        """Keep what couldn't be written, until its time is over."""
-        self._failures = self._failures + 1 if entries else 0
-        if entries:
+    def settle(self, taken: list[Entry], failed: list[Entry], now: float) -> None:
+        """Those *taken* are written, but for the *failed*: keep these until their time is over."""
+        self._failures = self._failures + 1 if failed else 0
+        if failed:
             self._not_before = now + PACE
-            self._entries = [entry for entry in entries if entry[2] > now] + self._entries
+        kept = [entry for entry in failed if entry[2] > now and id(entry) in self._taken]
+        self._entries = kept + self._entries
+        for entry in taken:
+            self._taken.pop(id(entry), None)
+
+    def take_back(self) -> None:
+        """Have all written that are taken and aren't settled: twice at worst, which changes nothing."""
+        self._entries = [*self._taken.values(), *self._entries]
+        self._taken.clear()
 
     def complain(self, text: str) -> None:
         """Say *text*, aloud only now and then while the store stays out of reach."""
@@ -114,7 +125,7 @@ def _do(job: list[Entry]) -> None:
     if isinstance(first, Owed):
         first.pay(store)
     else:
-        store.note([duty for _, duty, _ in job if isinstance(duty, Note)])
+        store.note([due for _, due, _ in job if isinstance(due, Note)])
 
 
 def _told(job: list[Entry]) -> str:

@@ -48,6 +48,8 @@ class Owed:
 
     def pay(self, store: Store) -> None:
         """Make the call, or give it up where its time is over; `StoreUnavailable` while it is owed still."""
+        if self.settled:
+            return  # whoever made the call was struck before that was written down
         try:
             answer = self._call(store)
         except StoreUnavailable as error:

@@ -9,20 +9,19 @@ call after the other, and the heartbeat only says what is due.
 
 from __future__ import annotations
 
-import functools
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from celery_fence.locking.native import Wakeable, new_lock, pause, start_thread
+from celery_fence.locking.duty import Duty
+from celery_fence.locking.native import Wakeable, new_lock
 
 if TYPE_CHECKING:
     from celery_fence.locking.notebook import Entry
     from celery_fence.locking.schedule import Watched
 
-Work = tuple[list["Watched"], list["Entry"]]
-
-STUMBLE = 0.1
-"""Seconds of rest after what nobody foresaw, so that one which comes each time doesn't spin."""
+LOOK = 1.0
+"""Seconds after which a renewer without work looks whether the heartbeat still lives."""
 
 IDLE = 60.0
 """Seconds without work after which a renewer ends and gives up its connection."""
@@ -35,7 +34,8 @@ class Renewer:
     All are called in the renewer's thread. The thread starts with the first work. When it
     ends it calls *close*: under gevent a connection belongs to the thread that opened it.
     What strikes the thread, it tells to *complain*, and goes on with the same work: each
-    question to a store bears repeating.
+    question to a store bears repeating. In each turn it calls *look*, which sees to the
+    heartbeat's own thread.
     """
 
     def __init__(
@@ -43,24 +43,27 @@ class Renewer:
         renew: Callable[[list[Watched]], object],
         write: Callable[[list[Entry]], object],
         close: Callable[[], object],
+        look: Callable[[], object],
         complain: Callable[[BaseException], object],
     ) -> None:
         self._renew = renew
         self._write = write
         self._close = close
-        self._complain = complain
+        self._look = look
         self._lock = new_lock()
         self._bell = Wakeable()
+        self._duty = Duty(self._turn, self._take_back, complain)
         self._leases: list[Watched] = []
         self._notes: list[Entry] = []
-        self._doing: Work = [], []
+        self._renewing: list[Watched] = []
+        self._writing: list[Entry] = []
+        self._busy_at = time.monotonic()
         self._ends = False
-        self._thread: object | None = None
 
     @property
     def running(self) -> bool:
         """Whether its thread lives."""
-        return self._thread is not None
+        return self._duty.turning
 
     def renew(self, due: list[Watched]) -> None:
         """Have the leases *due* renewed. RuntimeError where the machine has no thread to spare."""
@@ -76,85 +79,64 @@ class Renewer:
             self._notes += notes
         self._bell.ring()
 
+    def mend(self) -> None:
+        """Put another thread in the place of one that fell. RuntimeError as above."""
+        with self._lock:
+            self._duty.mend()
+
     def end(self) -> None:
         """Let the thread end when it has done what it was given; with more work it goes on."""
         self._ends = True
         self._bell.ring()
 
     def _start(self) -> None:
-        """Start the thread where there is none; call with the lock held."""
+        """See that there is a thread; call with the lock held."""
         self._ends = False
-        if self._thread is None:
-            mark = object()
-            start_thread(functools.partial(self._run, mark))
-            self._thread = mark
+        self._duty.keep()
 
     # --- in the renewer's own thread -----------------------------------------------------
 
-    def _run(self, mark: object) -> None:
-        try:
-            while self._turn(mark):
-                pass
-        finally:
-            self._bury(mark)
-
-    def _turn(self, mark: object) -> bool:
-        """Do what there is, or wait for it; False when the thread has nothing to do any more."""
-        try:
-            self._take()
-            if self._did(*self._doing) or self._waits():
-                return True
-            self._close()
-            return not self._signs_off(mark)
-        except BaseException as error:  # noqa: BLE001 - nothing ends it quietly, also no SystemExit thrown into it
-            self._take_back()
-            self._complain(error)
-            pause(STUMBLE)
-            return True
+    def _turn(self) -> None:
+        """Do what there is, or wait for it; the last turn is the one that finds nothing for a long time."""
+        self._take()
+        if self._did(self._renewing, self._writing) or self._waits():
+            self._look()
+            return
+        self._close()
+        self._sign_off()
 
     def _take(self) -> None:
         with self._lock:
-            self._doing = self._leases, self._notes
-            self._leases, self._notes = [], []
+            self._renewing, self._leases = self._leases, []
+            self._writing, self._notes = self._notes, []
 
     def _did(self, leases: list[Watched], notes: list[Entry]) -> bool:
         """Whether there was something to do."""
+        if not leases and not notes:
+            return False
         if leases:
             self._renew(leases)
         if notes:
             self._write(notes)
-        self._doing = [], []
-        return bool(leases or notes)
+        self._renewing, self._writing = [], []
+        self._busy_at = time.monotonic()
+        return True
 
     def _waits(self) -> bool:
         """Wait for work; False when it is time to end."""
-        return not self._ends and self._bell.wait(IDLE)
+        if self._ends:
+            return False
+        return self._bell.wait(min(LOOK, IDLE)) or time.monotonic() < self._busy_at + IDLE
 
-    def _signs_off(self, mark: object) -> bool:
-        """Note the end; False when work has come at the last moment."""
+    def _sign_off(self) -> None:
+        """End, unless work has come at the last moment."""
         with self._lock:
-            if self._leases or self._notes or self._thread is not mark:
-                return False
-            self._thread = None
-            return True
+            if not self._leases and not self._notes:
+                self._duty.end()
 
     def _take_back(self) -> None:
         """What was being done is to be done again."""
         with self._lock:
-            self._put_back()
-
-    def _bury(self, mark: object) -> None:
-        """Where something struck between two turns, and ended the thread: another takes its place, if there is work."""
-        with self._lock:
-            if self._thread is not mark:
-                return
-            self._thread = None
-            self._put_back()
-            if self._leases or self._notes:
-                self._start()
-
-    def _put_back(self) -> None:
-        leases, notes = self._doing
-        self._doing = [], []
-        self._leases += leases
-        self._notes += notes
+            self._leases += self._renewing
+            self._notes += self._writing
+            self._renewing, self._writing = [], []

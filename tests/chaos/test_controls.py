@@ -16,6 +16,7 @@ from rig.controls import CONTROLS, Unbreakable
 from rig.ledger import Effect, Ledger, StaleWrite
 from rig.watch import LIMIT, Finding, first_violation
 
+from celery_fence.locking.beat import Beat
 from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.heartbeat import Heartbeat
 from celery_fence.locking.lease import Lease
@@ -36,7 +37,7 @@ def server() -> Iterator[str]:
 def mended(monkeypatch) -> Iterator[None]:
     """What a control breaks in this process is whole again after the test."""
     monkeypatch.setattr(scripts, "_load", scripts._load)
-    monkeypatch.setattr(Heartbeat, "_try_again", Heartbeat._try_again)
+    monkeypatch.setattr(Beat, "_try_again", Beat._try_again)
     monkeypatch.setattr(Ledger, "guarded", True)
     yield
     monkeypatch.undo()
@@ -166,7 +167,7 @@ def test_a_control_whose_text_is_gone_says_so_instead_of_breaking_nothing(mended
 
 
 def test_a_control_whose_attribute_is_gone_says_so_instead_of_breaking_nothing(mended, monkeypatch):
-    monkeypatch.delattr(Heartbeat, "_try_again")
+    monkeypatch.delattr(Beat, "_try_again")
     monkeypatch.delattr(Ledger, "guarded")
 
     for name in ("mortal_heartbeat", "unfenced"):

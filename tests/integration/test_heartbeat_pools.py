@@ -11,8 +11,7 @@ from bench.store_calls import counted
 from bench.waiting import wait_until
 from bench.world import Bench
 
-from celery_fence.locking import heartbeat as module
-from celery_fence.locking import renewer
+from celery_fence.locking import duty
 from celery_fence.locking.heartbeat import Heartbeat
 from celery_fence.locking.locker import Locker, Terms
 from celery_fence.locking.store import Claim
@@ -70,13 +69,12 @@ def test_a_loss_that_is_told_while_greenlets_write_log_lines_hangs_nothing(bench
 
 
 def test_five_thousand_leases_are_kept_by_one_thread_and_one_for_their_store_on_one_connection(monkeypatch):
-    start = module.start_thread
+    start = duty.start_thread
     with embedded_server() as server:
         store = from_url(server.url)
         renewals = store.for_heartbeat()
         started, lost = [], []
-        for starts in (module, renewer):
-            monkeypatch.setattr(starts, "start_thread", lambda function: (started.append(1), start(function)))
+        monkeypatch.setattr(duty, "start_thread", lambda function: (started.append(1), start(function)))
         heartbeat = Heartbeat()
         locker = Locker(store, renewals, lambda event: None, heartbeat=heartbeat)
         leases = [

@@ -17,21 +17,10 @@ from celery.signals import before_task_publish
 from celery_fence.errors import StoreUnavailable
 from celery_fence.locking.heartbeat import Heartbeat, process_heartbeat
 from celery_fence.locking.lease import Lease
-from celery_fence.locking.renewer import Renewer
 from celery_fence.locking.store import Claim, Facts, Granted, Kept, Released
 from celery_fence.stores import from_url
 from celery_fence.task.limits import allow_short_ttls
 from celery_fence.testing.clock import FakeClock
-
-
-class AtOnce(Renewer):
-    """A renewer without its thread."""
-
-    def renew(self, due):
-        self._renew(due)
-
-    def write(self, notes):
-        self._write(notes)
 
 
 class HandBeaten(Heartbeat):
@@ -43,7 +32,8 @@ class HandBeaten(Heartbeat):
 
     def _new_renewer(self, store):
         renewer = super()._new_renewer(store)
-        return AtOnce(renewer._renew, renewer._write, renewer._close, renewer._complain)
+        renewer.renew, renewer.write = renewer._renew, renewer._write
+        return renewer
 
     def beat(self) -> int:
         """What the thread would do at this moment; returns how many leases were due."""
@@ -202,13 +192,16 @@ def sent(app):
 
 @pytest.fixture
 def strike():
-    """Throw SystemExit into each thread that runs a function, wherever it is."""
+    """Throw SystemExit into each thread that runs a function, wherever it is; returns into how many."""
 
     def strike(function):
-        for ident, innermost in sys._current_frames().items():
-            if any(frame.f_code is function.__code__ for frame, _ in traceback.walk_stack(innermost)):
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(ident), ctypes.py_object(SystemExit)
-                )
+        struck = [
+            ident
+            for ident, innermost in sys._current_frames().items()
+            if any(frame.f_code is function.__code__ for frame, _ in traceback.walk_stack(innermost))
+        ]
+        for ident in struck:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(SystemExit))
+        return len(struck)
 
     return strike

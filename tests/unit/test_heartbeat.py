@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from celery_fence.locking import events
-from celery_fence.locking.heartbeat import BATCH
+from celery_fence.locking.beat import BATCH
 from celery_fence.locking.lease import State
 from celery_fence.locking.store import Claim, Gone, Granted, Kept, Renewal
 from celery_fence.stores.memory import MemoryStore
@@ -307,7 +307,6 @@ def test_one_lease_that_is_gone_takes_no_other_with_it(heartbeat, make_lease, cl
 class TestWhatGoesWrong:
     @pytest.fixture(autouse=True)
     def quick(self, monkeypatch):
-        monkeypatch.setattr("celery_fence.locking.heartbeat.pause", lambda seconds: None)
         monkeypatch.setattr("celery_fence.locking.native.Wakeable.wait", lambda self, seconds: None)
 
     def test_a_store_that_breaks_in_an_unknown_way_is_asked_again(

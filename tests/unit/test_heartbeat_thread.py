@@ -13,8 +13,8 @@ import time
 import pytest
 
 from celery_fence.errors import StoreUnavailable
+from celery_fence.locking import duty, renewer
 from celery_fence.locking import heartbeat as module
-from celery_fence.locking import renewer
 from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.heartbeat import Heartbeat
 from celery_fence.locking.lease import State
@@ -88,8 +88,8 @@ def test_the_thread_ends_when_there_is_nothing_left_and_starts_again(keep, heart
 
 def test_many_threads_start_one_heartbeat(keep, heartbeat, monkeypatch):
     started = []
-    start = module.start_thread
-    monkeypatch.setattr(module, "start_thread", lambda function: (started.append(1), start(function)))
+    start = duty.start_thread
+    monkeypatch.setattr(duty, "start_thread", lambda function: (started.append(1), start(function)))
     threads = [threading.Thread(target=keep) for _ in range(20)]
     for thread in threads:
         thread.start()
@@ -138,7 +138,7 @@ def test_a_machine_without_a_thread_to_spare_spoils_only_that_lease(
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as full:
-        full.setattr(module, "start_thread", none_left)
+        full.setattr(duty, "start_thread", none_left)
         with pytest.raises(RuntimeError, match="new thread"):
             heartbeat.watch(make_lease(0.6), renewed.append)
     assert not heartbeat.running
@@ -152,16 +152,16 @@ def test_a_start_that_was_interrupted_leaves_no_second_heartbeat(heartbeat, make
     ended = threading.Event()
 
     def starts_and_is_interrupted(function):
-        module_start(functools.partial(ran, function))
+        start(functools.partial(ran, function))
         raise KeyboardInterrupt
 
     def ran(function):
         function()
         ended.set()
 
-    module_start = module.start_thread
+    start = duty.start_thread
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(module, "start_thread", starts_and_is_interrupted)
+        interrupted.setattr(duty, "start_thread", starts_and_is_interrupted)
         with pytest.raises(KeyboardInterrupt):
             heartbeat.watch(make_lease(0.6), renewed.append)
 
@@ -462,8 +462,9 @@ def test_a_machine_without_a_thread_for_a_renewer_asks_again_when_it_has_one(
         refused.append(function)
         raise RuntimeError("can't start new thread")
 
+    heartbeat.watch(make_lease(60), renewed.append)  # so the heartbeat's own thread runs
     with monkeypatch.context() as full:
-        full.setattr(renewer, "start_thread", none_left)
+        full.setattr(duty, "start_thread", none_left)
         heartbeat.watch(make_lease(9, renew_fraction=0.01), renewed.append)
         until(lambda: refused)
     until(lambda: renewed)

@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session
 
 import celery_fence
 from celery_fence import FencedTask, hold
+from celery_fence.locking import duty
 from celery_fence.locking import heartbeat as heartbeat_module
 from celery_fence.stores import from_url
 
@@ -34,6 +35,8 @@ OURS = {
         "locking/locker.py",
         "locking/lease.py",
         "locking/heartbeat.py",
+        "locking/beat.py",
+        "locking/duty.py",
         "locking/current.py",
         "task/asking.py",
         "task/hold.py",
@@ -104,7 +107,7 @@ def heartbeats(monkeypatch):
     """A heartbeat of the process's own for each test, without its thread: the lines of `watch` are struck too."""
     kept = []
     monkeypatch.setattr(heartbeat_module, "_process_heartbeat", kept)
-    monkeypatch.setattr(heartbeat_module, "start_thread", lambda function: None)
+    monkeypatch.setattr(duty, "start_thread", lambda function: None)
     return kept
 
 

@@ -45,6 +45,15 @@ def book(noting):
     return book
 
 
+def put_back(book, failed, now):
+    book.settle(failed, failed, now)
+
+
+def write_down(book, now):
+    taken = book.take(now)
+    book.settle(taken, write(taken[:1], book.complain), now)
+
+
 def test_a_hundred_notes_take_one_round_trip(book, noting):
     assert write(book.take(100.0), print) == []
 
@@ -75,12 +84,15 @@ def test_a_store_out_of_reach_keeps_nothing_of_another_store_back(noting):
 
 
 def test_what_was_taken_is_not_taken_twice(book):
-    assert len(book.take(100.0)) == 2 * BATCH + 1
-    assert (book.take(100.0), len(book)) == ([], 0)
+    taken = book.take(100.0)
+    assert len(taken) == 2 * BATCH + 1
+    assert book.take(100.0) == []
+    book.settle(taken, [], 100.0)
+    assert len(book) == 0
 
 
 def test_after_a_failure_the_store_is_left_in_peace_for_a_while(book):
-    book.put_back(book.take(100.0), 100.0)
+    put_back(book, book.take(100.0), 100.0)
 
     assert book.take(100.0 + PACE - 0.01) == []
     assert len(book.take(100.0 + PACE)) == 2 * BATCH + 1
@@ -91,15 +103,15 @@ def test_what_is_put_back_comes_before_what_was_added_meanwhile(noting):
     book.add(noting, note("first"), 100.0)
     taken = book.take(100.0)
     book.add(noting, note("second"), 100.5)
-    book.put_back(taken, 101.0)
+    put_back(book, taken, 101.0)
 
     assert [each.delivery for _, each, _ in book.take(101.0 + PACE)] == ["first", "second"]
 
 
 def test_a_note_that_cannot_be_written_is_dropped_when_its_time_is_over(book):
-    book.put_back(book.take(100.0), 100.0 + PATIENCE - 1)
+    put_back(book, book.take(100.0), 100.0 + PATIENCE - 1)
     assert len(book) == 2 * BATCH + 1
-    book.put_back(book.take(100.0 + PATIENCE + PACE), 100.0 + PATIENCE + PACE)
+    put_back(book, book.take(100.0 + PATIENCE + PACE), 100.0 + PATIENCE + PACE)
 
     assert len(book) == 0
 
@@ -107,15 +119,15 @@ def test_a_note_that_cannot_be_written_is_dropped_when_its_time_is_over(book):
 def test_a_store_that_stays_out_of_reach_is_told_of_aloud_ever_more_seldom(book, noting, caplog):
     noting.down = True
     for turn in range(1, 21):
-        book.put_back(write(book.take(100.0 + turn * PACE)[:1], book.complain), 100.0 + turn * PACE)
+        write_down(book, 100.0 + turn * PACE)
 
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 5  # 1, 2, 4, 8, 16
     noting.down = False
-    book.put_back(write(book.take(200.0), book.complain), 200.0)
+    write_down(book, 200.0)
     noting.down = True
     book.add(noting, note("later"), 201.0)
     caplog.clear()
-    book.put_back(write(book.take(201.0), book.complain), 201.0)
+    write_down(book, 201.0)
 
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 

@@ -287,7 +287,8 @@ def test_a_store_that_hangs_is_tried_once_a_round_and_another_debt_comes_first_i
 def test_a_debt_is_kept_for_longer_than_a_note(owe):
     book = Notebook()
     book.add(None, owe(lambda _: None), 0.0)
-    book.put_back(book.take(0.0), 10 * notebook.PATIENCE)
+    taken = book.take(0.0)
+    book.settle(taken, taken, 10 * notebook.PATIENCE)
 
     assert len(book) == 1
 

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from celery_fence.locking import renewer as module
+from celery_fence.locking import duty
+from celery_fence.locking.duty import Duty
 from celery_fence.locking.renewer import Renewer
 
 
@@ -36,7 +37,7 @@ def complaints():
 def test_what_strikes_its_thread_is_told_and_the_same_work_done_again(question, error, complaints):
     struck = Struck(error)
     calls = {"renew": list, "write": list, question: struck}
-    renewer = Renewer(calls["renew"], calls["write"], lambda: None, complaints.append)
+    renewer = Renewer(calls["renew"], calls["write"], lambda: None, lambda: None, complaints.append)
     getattr(renewer, question)(["the work"])
 
     assert struck.done.wait(10)
@@ -48,7 +49,7 @@ def test_what_strikes_its_thread_is_told_and_the_same_work_done_again(question, 
 
 def test_an_exception_out_of_nowhere_leaves_it_at_work(complaints, monkeypatch):
     renewed = threading.Event()
-    renewer = Renewer(lambda _: renewed.set(), list, lambda: None, complaints.append)
+    renewer = Renewer(lambda _: renewed.set(), list, lambda: None, lambda: None, complaints.append)
     waits = [SystemExit()]
     monkeypatch.setattr(renewer, "_waits", lambda: _raise(waits.pop()) if waits else Renewer._waits(renewer))
     renewer.renew(["first"])
@@ -67,7 +68,7 @@ def test_strikes_at_any_line_of_its_thread_keep_no_later_work_from_being_done(
     attempt, complaints, monkeypatch, strike
 ):
     """Between two turns too, where nothing catches them: then another thread takes its place."""
-    monkeypatch.setattr(module, "STUMBLE", 0.0)
+    monkeypatch.setattr(duty, "STUMBLE", 0.0)
     renewed, last = [], threading.Event()
 
     def renew(work):
@@ -75,11 +76,11 @@ def test_strikes_at_any_line_of_its_thread_keep_no_later_work_from_being_done(
         if "the last" in work:
             last.set()
 
-    renewer = Renewer(renew, list, lambda: None, complaints.append)
+    renewer = Renewer(renew, list, lambda: None, lambda: None, complaints.append)
     for number in range(100):
         renewer.renew([number])
         time.sleep(number % 7 / 10_000)  # so that it is struck at other lines
-        strike(Renewer._run)
+        strike(Duty._run)
     renewer.renew(["the last"])
 
     assert last.wait(10)
@@ -90,7 +91,7 @@ def test_strikes_at_any_line_of_its_thread_keep_no_later_work_from_being_done(
 
 def test_it_ends_with_its_connection_closed_and_starts_again_with_the_next_work(complaints):
     renewed, closed = threading.Semaphore(0), threading.Semaphore(0)
-    renewer = Renewer(lambda _: renewed.release(), list, closed.release, complaints.append)
+    renewer = Renewer(lambda _: renewed.release(), list, closed.release, lambda: None, complaints.append)
     for _ in range(2):
         renewer.renew(["a lease"])
         assert renewed.acquire(timeout=10)

@@ -16,9 +16,13 @@ from dataclasses import dataclass, replace
 from hashlib import sha1
 from typing import Any
 
+from celery_fence.locking.beat import Beat
 from celery_fence.locking.heartbeat import Heartbeat
 from celery_fence.stores.redis import scripts
 from rig.ledger import Ledger
+
+PARTS = {"_lock", "_leases", "_duty"}
+"""What `mortal_heartbeat` expects of a heartbeat."""
 
 
 class Unbreakable(LookupError):
@@ -64,15 +68,16 @@ def forgetful_acquire() -> None:
 
 def mortal_heartbeat() -> None:
     """The heartbeat's thread ends at its first error; a new lease starts another, for itself only."""
-    if not all(callable(getattr(Heartbeat, name, None)) for name in ("_try_again", "_on_duty", "_reset")):
-        raise Unbreakable("Heartbeat._try_again, _on_duty, _reset")
+    if not callable(getattr(Beat, "_try_again", None)) or not vars(Heartbeat()).keys() >= PARTS:
+        raise Unbreakable(f"Beat._try_again, or one of a heartbeat's {PARTS}")
 
     def die(self: Any, *_: object) -> None:
-        with self._lock:
-            self._leases.clear()
-            self._thread = None
+        heartbeat = self._forget.__self__
+        with heartbeat._lock:
+            heartbeat._leases.clear()
+            heartbeat._duty.end()
 
-    Heartbeat._try_again = die  # type: ignore[method-assign]
+    Beat._try_again = die  # type: ignore[method-assign]
 
 
 CONTROLS = {

@@ -18,8 +18,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from celery_fence.locking.heartbeat import Heartbeat
-from celery_fence.locking.renewer import Renewer
+from celery_fence.locking.duty import Duty
 
 LONGEST_EXIT = 3
 """Seconds after which a fork that hasn't ended is ended by its alarm."""
@@ -91,7 +90,7 @@ _leaving: list[int] = []
 
 def _runs_heartbeat(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code in (Heartbeat._run.__code__, Renewer._run.__code__):
+        if frame.f_code is Duty._run.__code__:
             return True
         frame = frame.f_back
     return False
