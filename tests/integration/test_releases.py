@@ -13,9 +13,13 @@ from bench.bad_day import BadDay, unacknowledged
 from bench.waiting import wait_until
 
 from celery_fence.stores.redis.client import ATTEMPTS
+from celery_fence.testing.servers import embedded_server
 
 TTL = 40.0
 """So long that one try of a call to the lease server, an eighth of it, lasts as long as others take to come and go."""
+
+OWED = "released or recorded couldn't be yet"
+"""What a worker says when it has asked in vain for what a run owes."""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +83,7 @@ def test_a_run_that_ends_while_the_store_restarts_loses_neither_its_end_nor_its_
     gate.open()
     assert result.get(timeout=30) == "done"
     wait_until(
-        lambda: "released or recorded couldn't be yet" in world.far_worker.log[log_before:],
+        lambda: OWED in world.far_worker.log[log_before:],
         what="the worker has tried again",
     )
     world.server.start()
@@ -105,7 +109,7 @@ def test_a_worker_that_is_stopped_waits_for_what_its_runs_owe(world, begun, orde
     gate.open()
     assert result.get(timeout=30) == "done"
     wait_until(
-        lambda: "released or recorded couldn't be yet" in world.far_worker.log[log_before:],
+        lambda: OWED in world.far_worker.log[log_before:],
         what="the worker has tried again",
     )
     process = starts(world, order)[0]["pid"]
@@ -120,3 +124,22 @@ def test_a_worker_that_is_stopped_waits_for_what_its_runs_owe(world, begun, orde
     assert world.bench.holder(key) is None
     assert world.bench.store.record(f"order:{order}").done is not None
     assert "another message would do it again" not in world.far_worker.log[log_before:].partition("Warm")[2]
+
+
+@pytest.mark.parametrize("pool", ["threads", "solo", "gevent", "eventlet"])
+def test_what_a_run_owes_is_made_up_for_in_the_other_pools_too(pool, make_bench):
+    with embedded_server(persistent=True) as server:
+        bench = make_bench(fence_ttl=TTL)
+        bench.leases = server
+        worker, key = bench.worker(pool=pool), bench.key()
+        result, gate = bench.hold(key, "once", order=key, value="done")
+        server.kill()
+        gate.open()
+        assert result.get(timeout=30) == "done"
+        wait_until(lambda: OWED in worker.log, what="the worker has tried again")
+        server.start()
+        wait_until(lambda: bench.holder(key) is None, timeout=TTL / 2, what="the key is free")
+
+        assert bench.store.record(f"order:{key}").done is not None
+        wait_until(lambda: f"Made up for the release of 'job:{key}'" in worker.log, what="it is told of")
+        bench.stop_workers()
