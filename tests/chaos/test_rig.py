@@ -7,13 +7,13 @@ import threading
 import time
 
 import pytest
-from rig.history import History
+from rig.history import History, Record
 from rig.holders import Holders
 from rig.hooks import fork_and_vanish, hold_gil, kill_heartbeat
 from rig.ledger import Effect, Ledger, StaleWrite
 from rig.plan import make_plan
 from rig.round import Round, play
-from rig.transit import Transit
+from rig.transit import Losses, Transit
 
 from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.locker import Locker, Terms
@@ -118,42 +118,153 @@ def test_a_lost_lease_is_held_by_nobody(tmp_path, history):
 
 # --- what the broker lost --------------------------------------------------------------------------
 
-
-def travel(history, task_id, *, sent, received):
-    history.note("published", task_id=task_id, copies=1)
-    for _ in range(sent):
-        history.note("sent", task_id=task_id)
-    for tag in received:
-        history.note("received", task_id=task_id, tag=tag, redelivered=False)
+HERE, THERE = "redis://broker/0", "redis://broker/2"
 
 
-def killed(history, detail):
-    history.note("fault", fault="F1", detail=detail, phase="begin", id=1)
+class Road:
+    """Records of messages that are put into a queue and taken; moments are seconds after the first."""
+
+    def __init__(self):
+        self.records = []
+        for name, broker in (("w1", HERE), ("w2", HERE), ("w3", THERE)):
+            self._note("worker", 0.0, name=name, broker=broker)
+
+    def published(self, task_id, at, *, copies=1, broker=HERE):
+        self._note("published", at, task_id=task_id, copies=copies, broker=broker)
+
+    def sent(self, task_id, at):
+        self._note("sent", at + 0.1, task_id=task_id, began=at)
+
+    def taken(self, task_id, at, tag="tag 1"):
+        self._note("taken", at, task_id=task_id, tag=tag)
+
+    def restored(self, task_id, at, tag="tag 1"):
+        self._note("restored", at + 0.1, task_id=task_id, tag=tag, began=at)
+
+    def killed(self, at, detail="worker w1"):
+        facts = {"fault": "F1", "detail": detail, "id": f"{detail} {at}"}
+        self._note("fault", at, phase="begin", **facts)
+        self._note("fault", at + 0.1, phase="end", **facts)
+
+    def losses(self):
+        transit = Transit()
+        transit.read(self.records)
+        return transit.losses()
+
+    def _note(self, what, at, **facts):
+        self.records.append(Record(what, at, 1, "any", facts))
 
 
-def test_a_publish_that_nobody_received_was_lost_by_the_broker_when_a_worker_was_killed(tmp_path, history):
-    travel(history, "lost", sent=1, received=["tag 1", "tag 1"])
-    travel(history, "here", sent=1, received=["tag 2", "tag 3"])
-    killed(history, "worker w1")
-
-    assert Transit(tmp_path).lost(["lost", "here"]) == ["lost"]
+@pytest.fixture
+def road():
+    return Road()
 
 
-def test_what_was_put_back_and_not_received_again_was_lost_by_the_broker(tmp_path, history):
+def test_what_nobody_took_was_lost_with_the_worker_that_was_killed_meanwhile(road):
+    road.published("lost", 1.0)
+    road.published("here", 1.0, copies=2)
+    for tag in ("tag 1", "tag 2"):
+        road.taken("here", 2.0, tag)
+    road.killed(3.0)
+
+    assert road.losses() == Losses(["lost"], [])
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_each_copy_and_each_message_sent_again_has_to_be_taken(road, copies):
+    road.published("lost", 1.0, copies=copies)
+    for number in range(copies):
+        road.taken("lost", 2.0, f"tag {number}")
+    road.sent("lost", 2.1)
+    road.killed(3.0)
+
+    assert road.losses() == Losses(["lost"], [])
+
+
+def test_what_was_put_back_and_not_taken_again_was_lost(road):
     for task_id in ("lost", "here"):
-        travel(history, task_id, sent=0, received=["tag 1"])
-        history.note("restored", task_id=task_id, tag="tag 1")
-    history.note("received", task_id="here", tag="tag 1", redelivered=True)
-    killed(history, "worker w1")
+        road.published(task_id, 1.0)
+        road.taken(task_id, 2.0)
+        road.restored(task_id, 5.0)
+    road.taken("here", 5.2)
+    road.killed(6.0)
 
-    assert Transit(tmp_path).lost(["lost", "here"]) == ["lost"]
+    assert road.losses() == Losses(["lost"], [])
 
 
-def test_without_a_killed_worker_the_broker_has_lost_nothing(tmp_path, history):
-    travel(history, "lost", sent=1, received=["tag 1"])
-    killed(history, "child")
+def test_what_came_back_was_taken_even_if_who_took_it_could_not_say_so(road):
+    road.published("here", 1.0)
+    road.killed(2.0)
+    road.restored("here", 5.0)
+    road.taken("here", 5.2)
 
-    assert Transit(tmp_path).lost(["lost"]) == []
+    assert road.losses() == Losses([], [])
+
+
+def test_what_came_back_and_was_lost_then_was_lost_once(road):
+    road.published("lost", 1.0)
+    road.killed(2.0)
+    road.restored("lost", 5.0)
+    road.killed(6.0)
+
+    assert road.losses() == Losses(["lost"], [])
+
+
+@pytest.mark.parametrize("strike", [{"at": 3.0, "detail": "child"}, {"at": 3.0, "detail": "worker w3"}, None])
+def test_without_a_killed_worker_of_its_broker_what_is_missing_is_a_loss_of_ours(road, strike):
+    road.published("gone", 1.0)
+    if strike:
+        road.killed(**strike)
+
+    assert road.losses() == Losses([], ["gone"])
+
+
+def test_a_killed_worker_takes_along_one_message_and_no_more(road):
+    for task_id in ("a", "b", "c"):
+        road.published(task_id, 1.0)
+    road.killed(3.0, "worker w1")
+    road.killed(4.0, "worker w2")
+
+    losses = road.losses()
+    assert (len(losses.explained), len(losses.unexplained)) == (2, 1)
+
+
+def test_a_worker_takes_along_nothing_that_was_published_after_its_death(road):
+    road.killed(3.0)
+    road.published("gone", 3.5)
+
+    assert road.losses() == Losses([], ["gone"])
+
+
+def test_a_worker_takes_along_nothing_that_another_one_had_taken_before_and_was_sent_again_after_its_death(
+    road,
+):
+    road.published("gone", 1.0)
+    road.taken("gone", 2.0)
+    road.killed(3.0)
+    road.sent("gone", 3.5)
+
+    assert road.losses() == Losses([], ["gone"])
+
+
+def test_a_worker_takes_along_nothing_that_was_put_back_after_its_death(road):
+    road.published("gone", 1.0)
+    road.taken("gone", 2.0)
+    road.killed(3.0)
+    road.restored("gone", 5.0)
+
+    assert road.losses() == Losses([], ["gone"])
+
+
+def test_kills_are_given_to_those_messages_that_no_other_kill_can_explain(road):
+    road.published("at either", 1.0)
+    road.published("at the first", 1.0)
+    road.killed(3.0)
+    road.taken("at the first", 4.0)
+    road.killed(5.0)
+    road.sent("at the first", 6.0)
+
+    assert road.losses() == Losses(["at either", "at the first"], [])
 
 
 # --- what a body does to its process ---------------------------------------------------------------
