@@ -5,20 +5,29 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import closing
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
-from rig.history import History, Record
+import redis
+from rig import probe
+from rig.history import History, Record, read
 from rig.holders import Holders
 from rig.hooks import fork_and_vanish, hold_gil, kill_heartbeat
 from rig.ledger import Effect, Ledger, StaleWrite
 from rig.plan import make_plan
+from rig.probe import ask_for_every_key
 from rig.round import Round, play
+from rig.store_keys import leases_of
 from rig.transit import Losses, Transit
 
 from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.locker import Locker, Terms
 from celery_fence.locking.store import Claim
 from celery_fence.stores.memory import MemoryStore
+from celery_fence.stores.redis.store import RedisStore
+from celery_fence.testing.servers import embedded_server
 
 # --- the ledger ------------------------------------------------------------------------------------
 
@@ -114,6 +123,55 @@ def test_a_lost_lease_is_held_by_nobody(tmp_path, history):
     holders.look()
 
     assert holders.pids() == []
+
+
+# --- what the lease server has ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def world(tmp_path):
+    """As much of a world as the driver needs to ask for keys."""
+    with embedded_server() as server, redis.Redis.from_url(server.url, decode_responses=True) as client:
+        plan = replace(make_plan(1, [], 1.0), ttl=0.5, keys=("free", "held"))
+        yield SimpleNamespace(leases=server, client=client, plan=plan, history=History(tmp_path, "driver"))
+
+
+def test_the_leases_are_seen_with_who_has_them_and_for_how_long(world):
+    with closing(RedisStore(world.leases.url)) as store:
+        store.acquire(Claim("held", "me", ttl=30.0, lost_delay=10.0))
+        store.acquire(Claim("free", "you", ttl=30.0))
+        store.release(Claim("free", "you", ttl=30.0), 0)
+
+    (lease,) = leases_of(world.client)
+    assert 30.0 < lease.pop("left") <= 40.0
+    assert lease == {"key": "held", "owner": "me", "ttl": 30.0, "lost_delay": 10.0}
+
+
+def test_a_lease_that_ends_while_it_is_looked_at_is_none(world, monkeypatch):
+    monkeypatch.setattr(world.client, "scan_iter", lambda *_, **__: ["fence:{b01}:lease:gone"])
+
+    assert leases_of(world.client) == []
+
+
+def test_the_driver_asks_until_every_key_was_granted_and_leaves_none_behind(world, tmp_path):
+    with closing(RedisStore(world.leases.url)) as store:
+        store.acquire(Claim("held", "me", ttl=0.5))
+    ask_for_every_key(world)
+
+    answers = [record["items"][0]["answer"] for record in read(tmp_path) if record.what == "answer"]
+    assert answers[:3] == ["granted", "released", "held"]
+    assert answers[-2:] == ["granted", "released"]
+    assert [record["refused"] for record in read(tmp_path) if record.what == "probed"] == [{}]
+    assert leases_of(world.client) == []
+
+
+def test_a_key_that_the_driver_is_never_granted_is_noted_with_who_has_it(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(probe, "LONGEST", 0.1)
+    with closing(RedisStore(world.leases.url)) as store:
+        store.acquire(Claim("held", "me", ttl=30.0))
+    ask_for_every_key(world)
+
+    assert [record["refused"] for record in read(tmp_path) if record.what == "probed"] == [{"held": "me"}]
 
 
 # --- what the broker lost --------------------------------------------------------------------------
