@@ -11,6 +11,8 @@ from story import KEY, TTL, Story
 
 HEALED = 10.0
 BOUND = HEALED + TTL + 1.0
+AFTER = BOUND + 0.5
+"""When a renewal that is asked for beyond the bound has been answered."""
 
 
 @pytest.fixture
@@ -103,22 +105,22 @@ def test_a_heartbeat_that_goes_on_though_its_body_ended_during_the_faults_is_fou
     story.grant("a", 1, at=8.0)
     story.start("a", 8.1)
     story.end("a", 8.2)
-    keep(story, 8.3, BOUND + 0.1)
+    keep(story, 8.3, AFTER)
     if seen == "by the driver":
-        look(story, BOUND + 0.1)
+        look(story, AFTER)
     else:
-        story.miss("b", "a", at=BOUND + 0.1)
+        story.miss("b", "a", at=AFTER)
 
-    assert "whose body had ended" in found(story)
+    assert "after its body had ended" in found(story)
 
 
 def test_a_body_that_has_just_ended_may_not_have_released_its_key_yet(story):
     story.grant("a", 1, at=8.0)
     story.start("a", 8.1)
-    keep(story, 8.3, 30.0)
-    story.end("a", 30.0 - TTL)
-    look(story, 30.1)
-    story.miss("b", "a", at=30.1)
+    story.end("a", 28.2)
+    keep(story, 8.3, 30.1)
+    look(story, 30.1 + TTL)
+    story.miss("b", "a", at=30.1 + TTL)
 
     assert story.violations() == []
 
@@ -126,13 +128,13 @@ def test_a_body_that_has_just_ended_may_not_have_released_its_key_yet(story):
 @pytest.mark.parametrize("seen", ["by the driver", "by one who asks"])
 def test_a_heartbeat_that_goes_on_for_a_body_that_never_began_is_found(story, seen):
     story.grant("a", 1, at=8.0)
-    keep(story, 8.3, BOUND + 0.1)
+    keep(story, 8.3, AFTER)
     if seen == "by the driver":
-        look(story, BOUND + 0.1)
+        look(story, AFTER)
     else:
-        story.miss("b", "a", at=BOUND + 0.1)
+        story.miss("b", "a", at=AFTER)
 
-    assert "whose body has never begun" in found(story)
+    assert "without ever beginning a body" in found(story)
 
 
 def test_a_grant_of_just_now_needs_no_body_yet(story):
@@ -149,9 +151,9 @@ def test_what_went_on_for_nothing_during_the_faults_may_do_so_until_the_bound(st
     if ended:
         story.start("a", 8.1)
         story.end("a", ended)
-    keep(story, 8.3, BOUND)
-    look(story, BOUND - 0.1)
-    story.miss("b", "a", at=BOUND - 0.1)
+    keep(story, 8.3, BOUND - 0.1)
+    look(story, BOUND + TTL - 0.2)
+    story.miss("b", "a", at=BOUND + TTL - 0.2)
 
     assert story.violations() == []
 

@@ -49,16 +49,22 @@ def silence(evidence: Evidence, sight: Sight) -> str:
 
 
 def idleness(evidence: Evidence, sight: Sight, bodies: Mapping[Whose, Body], since: float) -> str:
-    """Why the holder, though it renews, does nothing with the key, and hasn't *since* for too long. Empty if it may."""
-    asked = asked_before(evidence, sight)
-    patience = evidence.patience(max((each.ttl for each in asked), default=0.0))
-    body = bodies.get((sight.key, sight.holder))
-    granted = min((each.answered for each in asked if each.keeps), default=inf)
-    left = body.ended if body else granted
-    if sight.at - max(left, since) <= patience:
+    """Why the holder does nothing but renew, and has done so *since* for too long. Empty if it may."""
+    keeps = [each for each in asked_before(evidence, sight) if each.may_keep]
+    if not keeps:
         return ""
-    said = f"had ended {sight.at - left:.3f} s before" if body else "has never begun"
-    return f"{sight.holder}, whose body {said}"
+    body = bodies.get((sight.key, sight.holder))
+    granted = min((each.answered for each in keeps if each.keeps), default=inf)
+    without = body.ended if body else granted
+    # Counted up to the renewal, not to the sight: a release that doesn't get through leaves the key for a TTL more.
+    if keeps[-1].at - max(without, since) <= evidence.patience(max(each.ttl for each in keeps)):
+        return ""
+    said = (
+        f"{keeps[-1].at - without:.3f} s after its body had ended"
+        if body
+        else "without ever beginning a body"
+    )
+    return f"{sight.holder}, which renewed it {said}"
 
 
 def bodies_of(evidence: Evidence) -> dict[Whose, Body]:

@@ -5,7 +5,8 @@ It is asked of the key, at the store. A message that waits for longer may have i
 broker's visibility timeout, a worker with other things to do. So, from that bound on:
 
 - Whoever asks for a key is granted it, or is refused for the sake of a holder that works: it renews (which
-  `rig.checkers.liveness` asks of every miss), and its body has begun and hasn't ended, or did so within the same bound.
+  `rig.checkers.liveness` asks of every miss), and doesn't go on doing so for longer than the same bound before its
+  body begins, or after it has ended.
 - The same holds of each lease that the driver sees in the server while the round drains, whether or not anybody asks
   for its key; and none has more left than its TTL and its lost delay.
 - When everything has ended, the driver asks for every key, as a task would, and is granted each. The workers still
