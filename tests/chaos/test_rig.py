@@ -8,10 +8,15 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 import redis
+from kombu import Connection
+from kombu.transport.redis import Channel, QoS
+from kombu.utils.json import dumps
 from rig import probe
+from rig.app import note_what_is_put_back
 from rig.history import History, Record, read
 from rig.holders import Holders
 from rig.hooks import fork_and_vanish, hold_gil, kill_heartbeat
@@ -323,6 +328,44 @@ def test_kills_are_given_to_those_messages_that_no_other_kill_can_explain(road):
     road.sent("at the first", 6.0)
 
     assert road.losses() == Losses(["at either", "at the first"], [])
+
+
+class OnePut:
+    """A client of the broker whose transaction is tried several times; *tries* say whether the message is there."""
+
+    def __init__(self, *tries):
+        self.tries = tries
+
+    def transaction(self, put_back, *_):
+        message = dumps([{"headers": {"id": "task"}, "properties": {}}, "", "chaos"])
+        for there in self.tries:
+            pipe = MagicMock()
+            pipe.hget.return_value = message if there else None
+            put_back(pipe)
+
+
+@pytest.fixture
+def qos(monkeypatch, tmp_path):
+    """Kombu's own, noting what it puts back."""
+    for owner, name in (
+        (QoS, "restore_by_tag"),
+        (QoS, "_remove_from_indices"),
+        (Channel, "_do_restore_message"),
+    ):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    note_what_is_put_back(History(tmp_path, "worker:w1"))
+    with embedded_server() as server, Connection(server.url) as connection:
+        yield connection.default_channel.qos
+
+
+@pytest.mark.parametrize(
+    ("tries", "times"), [([True], 1), ([True, True], 1), ([True, False], 0), ([False], 0)]
+)
+def test_a_message_is_put_back_once_and_not_if_it_was_acknowledged_meanwhile(qos, tmp_path, tries, times):
+    qos.restore_by_tag(b"tag", client=OnePut(*tries))
+
+    noted = [(record["task_id"], record["tag"]) for record in read(tmp_path) if record.what == "restored"]
+    assert noted == [("task", "tag")] * times
 
 
 # --- what a body does to its process ---------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def _worker_app(world: dict[str, Any]) -> Celery:
     app.set_current()
     _note_messages(history, app.conf.task_default_queue)
     _note_what_is_taken(history)
-    _note_what_is_put_back(history)
+    note_what_is_put_back(history)
     return app
 
 
@@ -101,23 +102,37 @@ def _note_what_is_taken(history: History) -> None:
     QoS.append = appended
 
 
-def _note_what_is_put_back(history: History) -> None:
-    """Note each message that Kombu puts back into its queue: rejected to be delivered again, or visible again."""
-    restore, restore_by_tag = Channel._do_restore_message, QoS.restore_by_tag
-    put_back: list[str] = []
+def note_what_is_put_back(history: History) -> None:
+    """
+    Note each message that Kombu puts back into its queue: rejected to be delivered again, or visible again.
+
+    It does so in a transaction, and tries again when some message was acknowledged meanwhile: what counts is what the
+    last try put back, which is nothing if it was this very message.
+    """
+    restore_by_tag, remove, restore = (
+        QoS.restore_by_tag,
+        QoS._remove_from_indices,
+        Channel._do_restore_message,
+    )
+    here = threading.local()  # a greenlet's own with gevent
+
+    def removed(self: QoS, tag: str, pipe: Any = None) -> Any:
+        if pipe is not None:
+            here.put_back = None  # another try begins
+        return remove(self, tag, pipe)
 
     def restored(self: Channel, payload: Any, *args: Any, **options: Any) -> None:
-        put_back.append(payload["headers"]["id"])
+        here.put_back = payload["headers"]["id"]
         restore(self, payload, *args, **options)
 
     def restored_by_tag(self: QoS, tag: str, *args: Any, **options: Any) -> None:
-        began = now()
-        put_back.clear()  # the transaction may be tried several times, and is noted once it has gone through
+        began, here.put_back = now(), None
         restore_by_tag(self, tag, *args, **options)
-        for task_id in put_back[-1:]:
-            history.note("restored", task_id=task_id, tag=bytes_to_str(tag), began=began)
+        if here.put_back is not None:
+            history.note("restored", task_id=here.put_back, tag=bytes_to_str(tag), began=began)
 
-    Channel._do_restore_message, QoS.restore_by_tag = restored, restored_by_tag
+    QoS.restore_by_tag, QoS._remove_from_indices = restored_by_tag, removed
+    Channel._do_restore_message = restored
 
 
 if WORLD in os.environ:
