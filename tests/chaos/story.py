@@ -127,10 +127,11 @@ class Story:
         self.refusals.append(_row(len(self.refusals) + 1, owner, token, seen=seen))
 
     def published(self, task_id: str, at: float, *, name: str = "retry", key: str = KEY) -> None:
-        """The driver sends a message."""
+        """The driver sends a message, and a worker takes it."""
         self.note(
             "published", at, role="driver", task_id=task_id, name=name, key=key, policy="retry", copies=1
         )
+        self.note("taken", at + 0.001, task_id=task_id, tag=f"{task_id}-1")
 
     def outcome(self, task_id: str, kind: str, **more: Any) -> None:
         """The driver finds what became of it, at the end."""

@@ -144,6 +144,31 @@ def test_what_the_broker_lost_is_an_outcome_of_its_own(story):
     assert story.violations() == []
 
 
+def _missing(story: Story, *, drained: bool) -> None:
+    """Two messages that nobody took, after one whole worker was killed."""
+    for task_id in ("a", "b"):
+        story.note("published", 1.0, role="driver", task_id=task_id, name="retry", key=KEY, copies=1)
+        story.outcome(task_id, "lost_by_broker")
+    story.fault("F1", 2.0, 2.1, detail="worker w1")
+    story.fault("F1", 3.0, 3.1, detail="child")
+    story.note("drained", 9.0, role="driver", ok=drained, waiting=["x"])
+
+
+def test_more_lost_messages_than_killed_workers_are_found(story):
+    _missing(story, drained=True)
+
+    (violation,) = story.violations()
+    assert violation.invariant == "I4"
+    assert "no killed one can have taken it along" in violation.text
+
+
+def test_what_may_still_wait_in_a_queue_is_not_called_missing(story):
+    _missing(story, drained=False)
+
+    (violation,) = story.violations()
+    assert "still wait" in violation.text
+
+
 def test_while_the_run_goes_on_a_missing_outcome_is_no_violation(story):
     story.published("a", 1.0)
 

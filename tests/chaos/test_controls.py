@@ -20,6 +20,7 @@ from celery_fence.locking.beat import Beat
 from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.heartbeat import Heartbeat
 from celery_fence.locking.lease import Lease
+from celery_fence.locking.locker import Locker, Terms
 from celery_fence.locking.store import Claim, Gone, Granted, Held, Kept, Renewal
 from celery_fence.stores.memory.store import MemoryStore
 from celery_fence.stores.redis import scripts
@@ -39,6 +40,7 @@ def mended(monkeypatch) -> Iterator[None]:
     monkeypatch.setattr(scripts, "_load", scripts._load)
     monkeypatch.setattr(Beat, "_try_again", Beat._try_again)
     monkeypatch.setattr(Ledger, "guarded", True)
+    monkeypatch.setattr(Locker, "release", Locker.release)
     yield
     monkeypatch.undo()
     scripts.load_scripts.cache_clear()
@@ -154,6 +156,19 @@ def test_a_mortal_heartbeat_loses_at_its_first_error_what_ours_keeps(mended):
     assert (ours, _lost_after_one_error()) == (False, True)
 
 
+def test_an_endless_lease_is_held_and_watched_after_its_release(mended):
+    store, heartbeat = MemoryStore(), Heartbeat()
+    locker = Locker(store, store, lambda _: None, heartbeat=heartbeat)
+    lease = locker.acquire(_claim("a"), source=None, terms=Terms(), into=lambda _: None)
+
+    controls.apply("endless_lease")
+    locker.release(lease)
+
+    assert heartbeat.watching == 1
+    assert isinstance(store.acquire(_claim("b")), Held)
+    heartbeat.stop()
+
+
 # --- a control that breaks nothing is an error -----------------------------------------------
 
 
@@ -169,8 +184,9 @@ def test_a_control_whose_text_is_gone_says_so_instead_of_breaking_nothing(mended
 def test_a_control_whose_attribute_is_gone_says_so_instead_of_breaking_nothing(mended, monkeypatch):
     monkeypatch.delattr(Beat, "_try_again")
     monkeypatch.delattr(Ledger, "guarded")
+    monkeypatch.delattr(Locker, "release")
 
-    for name in ("mortal_heartbeat", "unfenced"):
+    for name in ("mortal_heartbeat", "unfenced", "endless_lease"):
         with pytest.raises(Unbreakable):
             controls.apply(name)
 

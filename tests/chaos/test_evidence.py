@@ -20,6 +20,7 @@ PLAIN = {
     "pauses": 5,
     "refused": 2,
     "violations": (),
+    "lost": 1,
     "directory": "/tmp/chaos-12",
 }
 
@@ -87,11 +88,23 @@ def test_a_row_sums_its_rounds_up_and_the_total_sums_the_rows_up(page):
         "10",
         "4",
         "2",
+        "2",
     ]
-    added = [0, 0, 6, 0, 4, 400, 0, 28, 0, 0, 0, 12, 0, 0, 0, 0, 0, 20, 8, 4]
+    added = [0, 0, 6, 0, 4, 400, 0, 28, 0, 0, 0, 12, 0, 0, 0, 0, 0, 20, 8, 4, 4]
     assert [int(cell or 0) if cell.isdecimal() else 0 for cell in total] == [
         old + new for old, new in zip(before, added, strict=True)
     ]
+
+
+def test_a_row_of_an_older_soak_is_summed_up_with_what_it_has(page):
+    lines = page.read_text().splitlines()
+    (place,) = (number for number, line in enumerate(lines) if line.startswith("| **total**"))
+    lines.insert(place, "| 2026-01-01 | abc | 1 | 1-2 | 2 | 3 |" + " 0 |" * 14)
+    page.write_text("\n".join(lines) + "\n")
+    tasks = int(last_rows(page, 1)[0][5])
+    add_row(page, row_of([Report(**PLAIN)], date="2026-01-02", commit="abc", minutes=3))
+
+    assert int(last_rows(page, 1)[0][5]) == tasks + 3 + 100
 
 
 def test_a_soak_in_which_nothing_ended_has_no_row():

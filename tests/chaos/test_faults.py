@@ -165,6 +165,8 @@ def test_without_faults_everything_is_done_and_the_store_forgets_it_all():
     assert report.kinds["done"] > 0.7 * report.tasks > 0
     assert report.kinds.get("lost_failure", 0) == 0
     assert {r["moment"] for r in records if r.what == "keys"} == {"before", "after", "later"}
+    assert [r["refused"] for r in records if r.what == "probed"] == [{}]
+    assert any(r.what == "leases" for r in records)
 
 
 # --- the plan --------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from tests.chaos.model.trace import told
 def main(words: list[str] | None = None) -> int:
     """What is printed, see above; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.model", description="The protocol model.")
-    parser.add_argument("--long", action="store_true", help="the large worlds too: minutes, and GB of memory")
+    parser.add_argument("--long", action="store_true", help="the large worlds too: ten minutes, 0.6 GB")
     parser.add_argument("--mutate", metavar="NAME", choices=MUTATIONS, help=", ".join(MUTATIONS))
     parser.add_argument("--limit", metavar="NAME", choices=LIMITS, help=", ".join(LIMITS))
     chosen = parser.parse_args(words)

@@ -39,4 +39,4 @@ LONG = (
     Scope("three owners, everything is lost", THREE, frozenset({"flush"})),
     Scope("three owners, force release", THREE, frozenset({"force"})),
 )
-"""For a release: minutes, and some GB of memory."""
+"""For a release: some ten minutes of a processor, and 0.6 GB of memory."""

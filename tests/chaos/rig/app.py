@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 from celery import Celery
 from celery import signals as celery_signals
 from kombu.transport.redis import Channel, QoS
+from kombu.utils.encoding import bytes_to_str
 
 from celery_fence.task.limits import allow_short_ttls
 from rig.bodies import Scene
-from rig.history import History
+from rig.history import History, now
 from rig.hooks import leave_here
 from rig.ledger import Ledger
 from rig.recorder import record_store
@@ -60,7 +62,8 @@ def _worker_app(world: dict[str, Any]) -> Celery:
     app.conf.chaos_scene = Scene(history, Ledger(where["ledger"]), Path(where["directory"]), where["pool"])
     app.set_current()
     _note_messages(history, app.conf.task_default_queue)
-    _note_what_is_put_back(history)
+    _note_what_is_taken(history)
+    note_what_is_put_back(history)
     return app
 
 
@@ -71,31 +74,65 @@ def _note_messages(history: History, queue: str) -> None:
         again = bool((request.delivery_info or {}).get("redelivered"))
         history.note("received", task_id=request.id, tag=request.message.delivery_tag, redelivered=again)
 
+    began: dict[str, float] = {}
+
+    def sending(headers: Any = None, **_: Any) -> None:
+        began[headers["id"]] = now()
+
     def sent(headers: Any = None, routing_key: str = "", **_: Any) -> None:
+        moment = began.pop(headers["id"], now())
         if routing_key == queue:
-            history.note("sent", task_id=headers["id"])
+            history.note("sent", task_id=headers["id"], began=moment)
 
     celery_signals.task_postrun.connect(leave_here)
     celery_signals.task_received.connect(received, weak=False)
+    celery_signals.before_task_publish.connect(sending, weak=False)
     celery_signals.after_task_publish.connect(sent, weak=False)
 
 
-def _note_what_is_put_back(history: History) -> None:
-    """Note each message that Kombu puts back into its queue: rejected to be delivered again, or visible again."""
-    restore, restore_by_tag = Channel._do_restore_message, QoS.restore_by_tag
-    put_back: list[str] = []
+def _note_what_is_taken(history: History) -> None:
+    """Note each message that Kombu has taken off its queue and noted as unacknowledged."""
+    append = QoS.append
+
+    def appended(self: QoS, message: Any, delivery_tag: str) -> None:
+        append(self, message, delivery_tag)
+        if "id" in message.headers:
+            history.note("taken", task_id=message.headers["id"], tag=delivery_tag)
+
+    QoS.append = appended
+
+
+def note_what_is_put_back(history: History) -> None:
+    """
+    Note each message that Kombu puts back into its queue: rejected to be delivered again, or visible again.
+
+    It does so in a transaction, and tries again when some message was acknowledged meanwhile: what counts is what the
+    last try put back, which is nothing if it was this very message.
+    """
+    restore_by_tag, remove, restore = (
+        QoS.restore_by_tag,
+        QoS._remove_from_indices,
+        Channel._do_restore_message,
+    )
+    here = threading.local()  # a greenlet's own with gevent
+
+    def removed(self: QoS, tag: str, pipe: Any = None) -> Any:
+        if pipe is not None:
+            here.put_back = None  # another try begins
+        return remove(self, tag, pipe)
 
     def restored(self: Channel, payload: Any, *args: Any, **options: Any) -> None:
-        put_back.append(payload["headers"]["id"])
+        here.put_back = payload["headers"]["id"]
         restore(self, payload, *args, **options)
 
     def restored_by_tag(self: QoS, tag: str, *args: Any, **options: Any) -> None:
-        put_back.clear()  # the transaction may be tried several times, and is noted once it has gone through
+        began, here.put_back = now(), None
         restore_by_tag(self, tag, *args, **options)
-        for task_id in put_back[-1:]:
-            history.note("restored", task_id=task_id, tag=tag)
+        if here.put_back is not None:
+            history.note("restored", task_id=here.put_back, tag=bytes_to_str(tag), began=began)
 
-    Channel._do_restore_message, QoS.restore_by_tag = restored, restored_by_tag
+    QoS.restore_by_tag, QoS._remove_from_indices = restored_by_tag, removed
+    Channel._do_restore_message = restored
 
 
 if WORLD in os.environ:

@@ -18,6 +18,7 @@ from typing import Any
 
 from celery_fence.locking.beat import Beat
 from celery_fence.locking.heartbeat import Heartbeat
+from celery_fence.locking.locker import Locker
 from celery_fence.stores.redis import scripts
 from rig.ledger import Ledger
 
@@ -80,6 +81,17 @@ def mortal_heartbeat() -> None:
     Beat._try_again = die  # type: ignore[method-assign]
 
 
+def endless_lease() -> None:
+    """A release never reaches the store, and the heartbeat goes on for as long as its process lives."""
+    if not all(callable(getattr(Locker, name, None)) for name in ("release", "_let_go")):
+        raise Unbreakable("Locker.release, _let_go")
+
+    def keep(*_: object, **__: object) -> None:
+        """As if the store couldn't be reached, and nothing else were to be done."""
+
+    Locker.release = keep  # type: ignore[method-assign]
+
+
 CONTROLS = {
     control.name: control
     for control in (
@@ -88,6 +100,7 @@ CONTROLS = {
         Control("careless_release", careless_release, ("F2",), ("G1",), seed=183),
         Control("mortal_heartbeat", mortal_heartbeat, ("F6",), ("I6",), seed=252),
         Control("forgetful_acquire", forgetful_acquire, ("F6",), ("I6",), seed=291),
+        Control("endless_lease", endless_lease, (), ("I6",), seed=183),
     )
 }
 

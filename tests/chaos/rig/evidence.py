@@ -10,8 +10,17 @@ from pathlib import Path
 from rig.plan import FAULTS
 from rig.report import Report
 
-NAMES = ("minutes", "rounds", "tasks", *FAULTS, "pauses beyond the TTL", "refused writes", "violations")
-"""The columns that can be added up."""
+NAMES = (
+    "minutes",
+    "rounds",
+    "tasks",
+    *FAULTS,
+    "pauses beyond the TTL",
+    "refused writes",
+    "violations",
+    "lost by the broker",
+)
+"""The columns that can be added up; a new one goes to the end, where older rows have nothing."""
 
 COLUMNS = ("date", "commit", "minutes", "seeds", *NAMES[1:])
 TOTAL = "**total**"
@@ -47,6 +56,7 @@ def row_of(reports: Sequence[Report], *, date: str, commit: str, minutes: float,
         counts["pauses beyond the TTL"] += report.pauses
         counts["refused writes"] += report.refused
         counts["violations"] += len(report.violations)
+        counts["lost by the broker"] += report.lost
     return Row(date, commit, f"{seeds[0]}-{seeds[-1]}", dict(counts))
 
 
@@ -63,8 +73,8 @@ def _total(lines: Sequence[str], place: int) -> Row:
     head = max(number for number in range(place) if lines[number].startswith("| date "))
     counts: Counter[str] = Counter()
     for line in lines[head + 2 : place + 1]:
-        cells = dict(zip(COLUMNS, _cells(line), strict=True))
-        counts.update({name: int(cells[name]) for name in NAMES})
+        cells = dict(zip(COLUMNS, _cells(line), strict=False))
+        counts.update({name: int(cells.get(name) or 0) for name in NAMES})
     return Row(TOTAL, "", "", dict(counts))
 
 

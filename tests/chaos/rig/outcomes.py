@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
+from rig.history import Reader
 from rig.transit import Transit
 from rig.world import DEAD_LETTERS, QUEUE, World
 
@@ -27,7 +28,8 @@ class Outcomes:
         """Task id -> the last state that was seen."""
         self.ended: dict[str, tuple[str, str]] = {}
         """Task id -> state and kind."""
-        self._transit = Transit(world.directory)
+        self._transit = Transit()
+        self._reader = Reader(world.directory)
 
     def expect(self, task_ids: list[str]) -> None:
         """These have been sent."""
@@ -53,7 +55,8 @@ class Outcomes:
 
     def give_up_what_the_broker_lost(self) -> None:
         """End what will never come: call it once the queues are empty (see `rig.transit`)."""
-        for task_id in self._transit.lost(list(self.waiting)):
+        self._transit.read(self._reader.news())
+        for task_id in self.waiting.keys() & set(self._transit.losses().explained):
             self.ended[task_id] = (self.waiting.pop(task_id), LOST)
 
     def note(self) -> None:

@@ -36,15 +36,16 @@ def record_store(history: History) -> None:
     scripts = load_scripts()
     history.note("scripts", digests={name: getattr(scripts, name).digest for name in type(scripts).__slots__})
     for question in ("acquire", "renew", "release", "note", "force_release"):
-        setattr(RedisStore, question, _recorded(question, getattr(RedisStore, question), history))
+        setattr(RedisStore, question, recorded(question, getattr(RedisStore, question), history))
     signals.lease_lost.connect(functools.partial(_lost, history), weak=False)
 
 
-def _recorded(question: str, ask: Callable[..., Any], history: History) -> Callable[..., Any]:
+def recorded(question: str, ask: Callable[..., Any], history: History) -> Callable[..., Any]:
+    """The method *ask* of the Redis store, with a note of each question and of each answer."""
     items, answers = ITEMS[question], ANSWERS[question]
 
     @functools.wraps(ask)
-    def recorded(self: RedisStore, *args: Any, **kwargs: Any) -> Any:
+    def noted(self: RedisStore, *args: Any, **kwargs: Any) -> Any:
         call = f"{os.getpid()}-{next(_numbers)}"
         history.note("ask", call=call, question=question, items=items(*args, **kwargs))
         try:
@@ -55,7 +56,7 @@ def _recorded(question: str, ask: Callable[..., Any], history: History) -> Calla
         history.note("answer", call=call, items=answers(answer, *args))
         return answer
 
-    return recorded
+    return noted
 
 
 def _lost(history: History, key: str = "", lease: Any = None, reason: str = "", **_: Any) -> None:

@@ -13,6 +13,7 @@ from rig import history
 from rig.checkers import violations
 from rig.checkers.ledger import read_ledger
 from rig.plan import FAULTS, replay_command
+from rig.transit import Transit
 
 FILE = "report.json"
 MOST_SHOWN = 20
@@ -23,7 +24,8 @@ class Report:
     """
     One round: what was sent and what it came to, how often each fault struck.
 
-    *pauses* are those of a process that held a lease, for longer than the TTL.
+    *pauses* are those of a process that held a lease, for longer than the TTL; *lost* counts
+    the deliveries that killed workers took along (see `rig.transit`).
     """
 
     seed: int
@@ -38,6 +40,7 @@ class Report:
     directory: str
     control: str | None = None
     retention: bool = False
+    lost: int = 0
 
     @property
     def command(self) -> str:
@@ -61,7 +64,7 @@ class Report:
         told = (
             f"seed {self.seed}, faults {'+'.join(self.faults) or 'none'}, {self.seconds:g} s: {self.tasks} tasks "
             f"{_counts(self.kinds)}; strikes {_counts(self.strikes)}; {self.pauses} pauses beyond the TTL; "
-            f"{self.refused} refused writes; {len(self.violations)} violations"
+            f"{self.refused} refused writes; {self.lost} lost by the broker; {len(self.violations)} violations"
         )
         if not self.violations:
             return told
@@ -91,6 +94,7 @@ def report_on(directory: Path) -> Report:
         directory=str(directory),
         control=run["control"],
         retention=run["waits_for_retention"],
+        lost=_lost(records),
     )
 
 
@@ -102,6 +106,12 @@ def _strikes(records: Sequence[history.Record]) -> dict[str, int]:
     counts["F11"] += sum(record["copies"] - 1 for record in records if record.what == "published")
     counts["F11"] += sum(record.what == "requeued" or bool(record.get("redelivered")) for record in records)
     return {fault: counts[fault] for fault in FAULTS if counts[fault]}
+
+
+def _lost(records: Sequence[history.Record]) -> int:
+    transit = Transit()
+    transit.read(records)
+    return len(transit.losses().explained)
 
 
 def _counts(counts: dict[str, int]) -> str:

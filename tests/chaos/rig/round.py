@@ -12,9 +12,10 @@ from rig.conductor import Conductor
 from rig.history import now
 from rig.outcomes import Outcomes
 from rig.plan import Plan, replay_command
+from rig.probe import ask_for_every_key
 from rig.report import Report, report_on
 from rig.sender import Sender
-from rig.store_keys import count_keys
+from rig.store_keys import count_keys, leases_of
 from rig.tasks import LOST_DELAY, policies_of_tasks
 from rig.waiting import waited_for
 from rig.world import World
@@ -28,7 +29,8 @@ UNDER_WAY = 5.0
 
 TURN = 0.02
 LOOK = 0.2
-"""Seconds between two turns of the driver, and between two looks at the results."""
+LOOK_AT_LEASES = 1.0
+"""Seconds between two turns of the driver, between two looks at the results, and at the leases after the heal."""
 
 
 def play(plan: Plan, directory: Path, *, stop: Callable[[], bool] = lambda: False) -> Report:
@@ -59,6 +61,7 @@ class Round:
         self.sender = Sender(world)
         self._looked = 0.0
         self._empty_since = 0.0
+        self._looked_at_leases = 0.0
 
     def play(self) -> None:
         """From the first record to the last one but the checkers' word."""
@@ -149,15 +152,24 @@ class Round:
             waiting=list(self.outcomes.waiting),
             states=list(self.outcomes.waiting.values())[:50],
         )
+        if ok:
+            ask_for_every_key(self.world)
 
     def _drained(self) -> bool:
         self.world.revive()
         self.outcomes.look()
+        self._look_at_leases()
         empty = self.outcomes.queues_are_empty
         self._empty_since = (self._empty_since or now()) if empty else 0.0
         if self._empty_since and now() - self._empty_since > UNDER_WAY:
             self.outcomes.give_up_what_the_broker_lost()
         return empty and not self.outcomes.waiting
+
+    def _look_at_leases(self) -> None:
+        if now() - self._looked_at_leases > LOOK_AT_LEASES:
+            self._looked_at_leases = now()
+            leases = leases_of(self.world.client)
+            self.world.history.note("leases", at=self._looked_at_leases, until=now(), leases=leases)
 
     def _end(self) -> None:
         world, drained = self.world, now()

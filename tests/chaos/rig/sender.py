@@ -54,6 +54,7 @@ class Sender:
             key=message.key,
             policy=message.name,
             copies=message.copies,
+            broker=app.conf.broker_url,
         )
         producer.copies = message.copies
         app.tasks[message.name].apply_async(

@@ -29,6 +29,26 @@ def count_keys(client: redis.Redis) -> dict[str, Any]:
     }
 
 
+def leases_of(client: redis.Redis) -> list[dict[str, Any]]:
+    """Every lease with its key and owner, and its TTL, its lost delay and the time it has left, in seconds."""
+    found = []
+    for name in client.scan_iter("fence:*:lease:*", count=1000):
+        with client.pipeline() as pipe:
+            pipe.hmget(name, "owner", "ttl", "lost_delay").pttl(name)
+            (owner, ttl, lost_delay), left = pipe.execute()
+        if owner:
+            found.append(
+                {
+                    "key": name.split(":", 3)[3],
+                    "owner": owner,
+                    "ttl": float(ttl) / 1000,
+                    "lost_delay": float(lost_delay or 0) / 1000,
+                    "left": left / 1000,
+                }
+            )
+    return found
+
+
 def _kind(name: str) -> str:
     parts = name.split(":", 3)
     return KINDS.get(parts[2], "others") if len(parts) > 2 and parts[0] == "fence" else "others"

@@ -181,6 +181,7 @@ class World:
             pool=post.plan.pool,
             target_pid=post.worker.pid,
             skew=post.plan.skew,
+            broker=post.app.conf.broker_url,
         )
 
     def _stop_workers(self) -> None:

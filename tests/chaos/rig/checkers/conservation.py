@@ -3,10 +3,12 @@ I4, conservation: every message that was published ends in exactly one outcome.
 
 Asked once the run is over: each published task id has one outcome and nothing waits; one that is done has a run that
 reached its end; one whose end as "returned" was remembered by the server is done and nothing else; exactly those
-that were dead-lettered lie in the dead-letter queue; and no outcome is written over another.
+that were dead-lettered lie in the dead-letter queue; no outcome is written over another; and once the queues
+are empty, no more deliveries are missing than killed workers may have taken along (see `rig.transit`).
 
-The last three aren't asked where the server lost data: what it had decided is forgotten then, and decided again; nor
-of what the broker lost. Can't see what happened to a message that nobody published.
+Those about a remembered end, letters and a second outcome aren't asked where the server lost data: what it had decided
+is forgotten then, and decided again; nor of what the broker lost. Can't see what happened to a message that nobody
+published.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from math import inf
 from rig.checkers.evidence import Evidence
 from rig.checkers.violation import Violation
 from rig.history import Record
+from rig.transit import SEEN, Transit
 
 LOST = "lost_by_broker"
 """A worker was killed with it between the broker's queue and the broker's note of it: see `rig.transit`."""
@@ -32,6 +35,7 @@ def check(evidence: Evidence) -> Iterator[Violation]:
     yield from _counted(evidence)
     yield from _waiting(evidence)
     yield from _never_ran(evidence)
+    yield from _missing(evidence)
     if not evidence.data_lost(0.0, inf):
         yield from _ended_otherwise(evidence)
         yield from _misplaced_letters(evidence)
@@ -60,6 +64,17 @@ def _never_ran(evidence: Evidence) -> Iterator[Violation]:
     for record in evidence.of("outcome"):
         if record["kind"] == "done" and record["task_id"] not in ran:
             yield _violation(record, "is done, but no run of it reached its end")
+
+
+def _missing(evidence: Evidence) -> Iterator[Violation]:
+    if any(not record["ok"] for record in evidence.of("drained")) or not evidence.of("drained"):
+        return
+    transit = Transit()
+    for what in SEEN:
+        transit.read(evidence.of(what))
+    for task_id in transit.losses().unexplained:
+        text = "was put into its queue, no worker took it, and no killed one can have taken it along"
+        yield Violation("I4", f"task {task_id} {text}", evidence.of("drained")[-1].at, {"task_id": task_id})
 
 
 def _ended_otherwise(evidence: Evidence) -> Iterator[Violation]:

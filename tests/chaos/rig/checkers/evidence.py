@@ -56,6 +56,11 @@ class Asked:
         return self.answer in ("granted", "kept", "reinstated")
 
     @property
+    def may_keep(self) -> bool:
+        """Whether the server may have let the owner have the key for another TTL, whatever the owner heard of it."""
+        return self.question == "acquire" or (self.question == "renew" and self.answer != "gone")
+
+    @property
     def trusted_until(self) -> float:
         """Until when the owner may trust this answer at most: counted from the question."""
         return self.at + max(self.ttl - max(MARGIN * self.ttl, LEAST_MARGIN), 0.0)
@@ -96,6 +101,14 @@ class Evidence:
     """The run goes on: what is missing may still come."""
     by_owner: Mapping[tuple[str, str], Sequence[Asked]] = field(default_factory=dict)
     """The questions of each (key, owner)."""
+    by_key: Mapping[str, Sequence[Asked]] = field(default_factory=dict)
+    """The questions about each key."""
+
+    @property
+    def healed(self) -> float:
+        """When the last fault had ended for good; infinite while the round is under load."""
+        said = max((record.at for record in self.of("healed")), default=math.inf)
+        return max(said, self.calm_since(math.inf))
 
     def of(self, what: str) -> Sequence[Record]:
         """The records of one kind."""
@@ -128,12 +141,12 @@ class Evidence:
         return max((each.ended for each in self.faults if each.began <= moment), default=0.0)
 
     def steps_before(self, moment: float) -> float:
-        """Seconds by which a lease may outlive its TTL because the server's clock was moved before *moment*."""
+        """Seconds by which a key may outlive its time because the server's clock was moved before *moment*."""
         return sum(abs(each.step) for each in self.faults if each.steps_the_server and each.began <= moment)
 
-    def patience(self, moment: float, ttl: float) -> float:
+    def patience(self, ttl: float) -> float:
         """The bound of I6 in seconds: the TTL, the lost delay, and 1 s."""
-        return ttl + float(self.setting("lost_delay", 0.0)) + 1.0 + self.steps_before(moment)
+        return ttl + float(self.setting("lost_delay", 0.0)) + 1.0
 
     def grants(self) -> Iterator[Asked]:
         """Every grant, by the moment it was asked for."""
@@ -161,9 +174,11 @@ def evidence_of(records: Iterable[Record], ledger: Ledger, *, online: bool = Fal
         by_kind[record.what].append(record)
     asked = sorted(_asked(by_kind.get("ask", ()), by_kind.get("answer", ())), key=lambda each: each.at)
     by_owner: defaultdict[tuple[str, str], list[Asked]] = defaultdict(list)
+    by_key: defaultdict[str, list[Asked]] = defaultdict(list)
     for each in asked:
         by_owner[each.key, each.owner].append(each)
-    return Evidence(dict(by_kind), asked, _faults(by_kind), ledger, online, dict(by_owner))
+        by_key[each.key].append(each)
+    return Evidence(dict(by_kind), asked, _faults(by_kind), ledger, online, dict(by_owner), dict(by_key))
 
 
 def _asked(asks: Iterable[Record], answers: Iterable[Record]) -> Iterator[Asked]:

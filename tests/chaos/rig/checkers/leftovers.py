@@ -35,7 +35,7 @@ def check(evidence: Evidence) -> Iterator[Violation]:
 def _after(evidence: Evidence, after: Record, before: Record | None) -> Iterator[Violation]:
     drained = max((record.at for record in evidence.of("drained")), default=after.at)
     ttl = float(evidence.setting("ttl", 0.0))
-    if after.at - drained >= evidence.patience(after.at, ttl) and _count(after, "leases"):
+    if after.at - drained >= evidence.patience(ttl) and _count(after, "leases"):
         yield _violation(after, f"{_count(after, 'leases')} leases are left after the drain")
     if _count(after, "others") > _count(before, "others"):
         yield _violation(after, f"{_count(after, 'others')} keys that no layout knows")

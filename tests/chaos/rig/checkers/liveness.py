@@ -1,10 +1,10 @@
 """
 I6, liveness: a key is held by somebody who works on it, or it opens.
 
-Asked of every miss: its holder asked for the key itself and was granted it; has given a sign (a question about
-the key) within the TTL, the lost delay and 1 s; and hasn't been renewed for longer than that after its body ended. In
-other words, each key that somebody waits for makes progress in that time, or its holder does. Waiting ends where the
-messages do: that all of them got through is I4's drain.
+Asked of every miss: its holder asked for the key itself and was granted it; has given a sign (asked for the key, or for
+a renewal, and not been told that it is gone) within the TTL, the lost delay and 1 s; and hasn't been renewed for longer
+than that after its body ended. What has to be so after the last fault is asked in `rig.checkers.progress`. Waiting ends
+where the messages do: that all of them got through is I4's drain.
 
 Counted from the end of the last fault, and not asked while there is one: a request that was cut off may still arrive
 and be granted to somebody who has gone, until its TTL is over. What was told of a miss, or ended, isn't reported
@@ -14,11 +14,10 @@ what is left of those, I11 counts.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from math import inf
 
 from rig.checkers.evidence import Asked, Evidence
+from rig.checkers.holder import asked_before, seen, silence
 from rig.checkers.violation import Violation
 
 REFUSALS = frozenset({"held", "ended", "delivery_ended"})
@@ -38,34 +37,15 @@ def _why_wrong(evidence: Evidence, miss: Asked) -> str:
     if miss.holder == miss.owner:
         # One that was too slow may find its own lease expired, and the key closed for the lost delay.
         return "itself" if miss.answered - miss.at < miss.ttl else ""
-    asked = evidence.by_owner.get((miss.key, miss.holder), ())
-    before = asked[: bisect_left(asked, miss.answered, key=lambda each: each.at)]
-    if not before:
-        return "somebody who never asked for it"
-    if _told_no(before, miss.at) and evidence.quiet(before[0].at, miss.answered):
+    before = asked_before(evidence, seen(miss))
+    if before and _told_no(before, miss.at) and evidence.quiet(before[0].at, miss.answered):
         return f"{miss.holder}, which had been told that it isn't"
-    return _silent(evidence, before, miss)
+    return silence(evidence, seen(miss))
 
 
 def _told_no(asked: Sequence[Asked], moment: float) -> bool:
     """Whether every question was answered before *moment*, and each with a refusal."""
     return all(each.answer in REFUSALS and each.answered < moment for each in asked)
-
-
-def _silent(evidence: Evidence, asked: Sequence[Asked], miss: Asked) -> str:
-    sign = max(_sign(each, miss) for each in asked)
-    ttl = max(each.ttl for each in asked)
-    silence = miss.at - max(sign, evidence.calm_since(miss.answered))
-    if silence > evidence.patience(miss.answered, ttl):
-        return f"{miss.holder}, which had given no sign for {miss.at - sign:.3f} s"
-    return ""
-
-
-def _sign(asked: Asked, miss: Asked) -> float:
-    """When the server last heard of the holder by this question, at the latest, as far as it concerns *miss*."""
-    if asked.answered == inf:
-        return asked.at  # whoever asked was killed before the answer came
-    return min(asked.answered, miss.at)
 
 
 def _outlived(evidence: Evidence) -> Iterator[Violation]:
@@ -74,11 +54,7 @@ def _outlived(evidence: Evidence) -> Iterator[Violation]:
         asked = evidence.by_owner.get(owners.get(end["run"], ("", "")), ())
         for each in asked:
             late = each.at - end.at
-            if (
-                each.keeps
-                and late > evidence.patience(each.at, each.ttl)
-                and evidence.quiet(end.at, each.answered)
-            ):
+            if each.keeps and late > evidence.patience(each.ttl) and evidence.quiet(end.at, each.answered):
                 text = f"the lease of {each.owner} on {each.key!r} was renewed {late:.3f} s after its body had ended"
                 yield Violation("I6", text, each.answered, {"end": end, "renewed": each})
                 break

@@ -76,9 +76,11 @@ class Slowness(Fault):
             self.post.proxy.delay = self._dice.uniform(0.0, 2.0) * self.world.plan.ttl
 
     def heal(self) -> None:
-        """Heal the proxy; the server has woken by itself, or is about to."""
+        """Heal the proxy, or wait for a server that wakes by itself: it acts on what it was asked meanwhile then."""
         if self.post is not None:
             self.post.proxy.heal()
+        else:
+            self.world.client.ping()
 
     def _slow_down_proxy(self) -> bool:
         self.post = self.pick([post for post in self.world.posts if post.ready])
