@@ -21,6 +21,7 @@ from celery_fence.task.options import TaskOptions
 from celery_fence.task.run import Run, clear_notes, run_of
 from celery_fence.task.skip import Skipped
 from celery_fence.task.taking import take_lease
+from celery_fence.task.told import RetryToldOnce
 
 if TYPE_CHECKING:
     from celery_fence.locking.policies import Miss
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from celery_fence.task.run import Refusal
 
 
-class FencedTask(OnCommit, Task):
+class FencedTask(OnCommit, RetryToldOnce, Task):
     """
     Takes a lease on `lock_key` before the body runs, keeps it, and gives it back.
 

@@ -37,8 +37,9 @@ def retry(run: Run, why: Exception, delay: float, notes: Notes) -> Exception:
     """
     _tell_retry(run, why)
     signature: Any = send_again(run.task, notes, delay=delay)
-    # Else Celery stores RETRY once more, now over whatever is there. Not before: the copy would take it along.
-    run.task.request.ignore_result = True
+    # Else Celery stores RETRY once more, now over whatever is there; see `told` for where it doesn't ask the request.
+    # Not before: the copy would take it along.
+    run.task.request.ignore_result = run.told = True
     outcome: Exception = Retry(exc=why, when=round(delay, 3), is_eager=False, sig=signature)
     return outcome
 

@@ -67,6 +67,8 @@ class Run:
     outcome_stored = False
     mute = False
     """That the message comes back isn't to be stored: the result backend is away, or has its outcome."""
+    told = False
+    """That the message comes back is stored, or isn't to be: Celery is not to store it again."""
     completes: Ending | None = None
     """The end of an earlier copy, whose epilogue this run completes."""
 

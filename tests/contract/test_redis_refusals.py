@@ -208,6 +208,13 @@ OLDER_SERVERS = {
         "Unknown Redis command called from script script: f1, on @user_script:17.",
         "renamed",
     ),
+    "CLUSTERDOWN, redis-py before 6": ("CLUSTERDOWN Hash slot not served", "its cluster is down"),
+    "CROSSSLOT, redis-py before 6": (
+        "CROSSSLOT Keys in request don't hash to the same slot",
+        "Redis Cluster",
+    ),
+    "MOVED, redis-py before 6": ("MOVED 42 10.0.0.1:6379", "Redis Cluster"),
+    "TRYAGAIN, redis-py before 6": ("TRYAGAIN Multiple keys request during rehashing of slot", "Redis Cluster"),
     "scripts renamed": ("unknown command 'EVALSHA', with args beginning with: 'f1'", "can't run scripts"),
 }
 
@@ -238,7 +245,12 @@ def test_what_is_not_provoked_here_has_its_advice_too(error, advised):
 
 def test_only_a_lost_connection_a_loading_server_and_a_replica_are_asked_again_at_once():
     said, _ = OLDER_SERVERS["READONLY inside a script, up to 6"]
-    replicas = [exceptions.ReadOnlyError(), exceptions.MasterDownError(DOWN), exceptions.ResponseError(said)]
+    replicas = [
+        exceptions.ReadOnlyError(),
+        exceptions.MasterDownError(DOWN),
+        exceptions.ResponseError(said),
+        exceptions.ResponseError(f"MASTERDOWN {DOWN}"),  # of a redis-py before 6
+    ]
     passing = [
         exceptions.ConnectionError(),
         exceptions.TimeoutError(),

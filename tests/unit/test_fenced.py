@@ -667,6 +667,28 @@ class TestAMessageThatComesBack:
         assert "of the first" in str(app.AsyncResult("mine").result)
         assert len(sent) == 1
 
+    def test_never_has_its_retry_stored_by_a_tracer_that_does_not_ask_the_request(
+        self, task, in_worker, occupy, app
+    ):
+        """Celery's before 5.6.3; and any where failures are stored although results are not."""
+
+        def run_at_once(headers, **_):
+            app.backend.store_result(headers["id"], ValueError("of the copy"), "FAILURE")
+
+        class Tracer(FencedTask):
+            abstract = True
+
+            def on_retry(self, exc, task_id, *_):
+                self.backend.mark_as_retry(task_id, exc, request=self.request)
+
+        occupy("job:k")
+        after_task_publish.connect(run_at_once)
+        outcome = in_worker(task(base=Tracer), "k", id="mine")
+        after_task_publish.disconnect(run_at_once)
+
+        assert outcome.state == "RETRY"
+        assert "of the copy" in str(app.AsyncResult("mine").result)
+
     def test_is_sent_also_when_its_state_cannot_be_stored(
         self, task, in_worker, occupy, *, sent, app, monkeypatch, caplog
     ):

@@ -40,6 +40,10 @@ ADVICE_BY_WORD: Mapping[str, str] = {
     "BUSY": "another client's script keeps it busy; see SCRIPT KILL",
     "MISCONF": "it can't save to its disk, so it refuses writes; see its log",
     "MASTERDOWN": ADVICE_BY_TYPE["MasterDownError"],
+    "CLUSTERDOWN": ADVICE_BY_TYPE["ClusterDownError"],
+    "CROSSSLOT": CLUSTER,
+    "MOVED ": CLUSTER,
+    "TRYAGAIN": CLUSTER,
     "NOAUTH": ADVICE_BY_TYPE["AuthenticationError"],
     "WRONGPASS": ADVICE_BY_TYPE["AuthenticationError"],
     "WRONGTYPE": "another program writes under our names; give it or us another fence_prefix",
@@ -90,10 +94,11 @@ def is_no_primary(error: BaseException) -> bool:
     """
     Whether the server is only a replica: the primary is elsewhere by now, and its name has to be looked up again.
 
-    Up to version 6 the word stands in the middle of an error of the script.
+    Up to version 6 of the server, the word stands in the middle of an error of the script;
+    before 6 of redis-py, it has no class of its own.
     """
     kinds = (exceptions.ReadOnlyError, exceptions.MasterDownError)
-    return isinstance(error, kinds) or "-READONLY" in str(error)
+    return isinstance(error, kinds) or "-READONLY" in str(error) or str(error).startswith("MASTERDOWN")
 
 
 def _missing_permission(said: str) -> str:
