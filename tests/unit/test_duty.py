@@ -110,6 +110,19 @@ def test_struck_at_any_line_of_its_thread_the_work_goes_on_as_soon_as_somebody_l
     assert work.taken_back
 
 
+def test_a_thread_that_lives_is_never_taken_for_a_fallen_one(make_work, monkeypatch):
+    work, start, started = make_work(), module.start_thread, []
+    monkeypatch.setattr(module, "start_thread", lambda function: (started.append(1), start(function)))
+    work.duty.keep()
+    while not work.turns:
+        pass
+    monkeypatch.setattr(module, "GRACE", 0.0)
+    work.goes_on(5)
+
+    assert len(started) == 1
+    assert work.complaints == []
+
+
 def test_an_exception_is_told_once_and_its_turn_taken_back(make_work):
     error = SystemExit("thrown into it")
     work = make_work({2: error})

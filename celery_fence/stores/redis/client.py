@@ -17,6 +17,7 @@ import os
 import random
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -26,6 +27,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from celery_fence.errors import ConfigError
+from celery_fence.locking.native import new_lock
 from celery_fence.stores.redis.failures import is_no_primary, may_pass, unavailable
 from celery_fence.stores.redis.scripts import Script
 from celery_fence.stores.redis.urls import Address
@@ -38,6 +40,9 @@ PATIENCE = 1.1
 """Ask again within this many timeouts: after one that was for the reply, not after two (connect, reply)."""
 
 MAX_CONNECTIONS = 64
+
+LOOK = 0.1
+"""Seconds after which who waits for a connection looks whether one was lost, of which nobody told."""
 
 Words = Sequence[bytes | str | int]
 
@@ -85,22 +90,37 @@ class Client:
         self._connections.drop_idle()
 
     def _ask_once(self, script: Script, keys: Sequence[bytes], arguments: Words) -> Any:
-        connection = self._connections.take()
+        loan = self._connections.take()
         healthy = False
         try:
-            answer = _evaluate(connection, script, keys, arguments)
+            answer = _evaluate(loan.connection, script, keys, arguments)
             healthy = True
         except exceptions.ResponseError as error:
             healthy = not is_no_primary(error)
             raise
         finally:
             # Also for an exception thrown into us, such as a soft time limit: its reply is on the way.
-            self._connections.give_back(connection, healthy=healthy)
+            self._connections.give_back(loan, healthy=healthy)
         return answer
+
+
+class Loan:
+    """
+    A connection that is lent.
+
+    It counts for as long as its borrower has it. One who is struck (a soft time limit, an exception
+    thrown into its thread) between borrowing and giving back has given back by losing it.
+    """
+
+    __slots__ = ("__weakref__", "connection")
+
+    connection: Any
 
 
 class Connections:
     """At most *limit* connections to one server, the idle ones kept for the next asker."""
+
+    _lent: set[weakref.ref[Loan]]
 
     def __init__(self, address: Address, *, timeout: float, limit: int) -> None:
         self._class = address.connection_class
@@ -112,28 +132,56 @@ class Connections:
         # Wrong options are found now, not in the first task.
         self._make()
 
-    def take(self) -> Any:
+    def take(self) -> Loan:
         """An idle connection or a new one; not necessarily connected yet."""
         if self._pid != os.getpid():
             # What is idle here is the parent's. Redis-py closes such a socket without ending the session.
             self._start_empty()
-        if not self._free.acquire(timeout=self._timeout):
-            raise exceptions.TimeoutError(f"all {self._limit} connections of this process are busy")
+        loan, bell, end = Loan(), _silent_bell(), time.monotonic() + self._timeout
+        while not self._lend(loan, bell):
+            self._wait(bell, end - time.monotonic())
         try:
-            return self._idle.pop()
+            loan.connection = self._idle.pop()
         except IndexError:
-            return self._make()
+            loan.connection = self._make()
+        return loan
 
-    def give_back(self, connection: Any, *, healthy: bool) -> None:
-        """Take *connection* back: kept when *healthy*, else closed."""
-        free = self._free
+    def give_back(self, loan: Loan, *, healthy: bool) -> None:
+        """Take the connection back: kept when *healthy*, else closed."""
         try:
-            if healthy and connection.pid == self._pid:
-                self._idle.append(connection)
+            if healthy and loan.connection.pid == self._pid:
+                self._idle.append(loan.connection)
             else:
-                _disconnect(connection)
+                _disconnect(loan.connection)
         finally:
-            free.release()
+            with self._lock:
+                self._lent.discard(weakref.ref(loan))
+                self._wake_one()
+
+    def _lend(self, loan: Loan, bell: Any) -> bool:
+        """Whether *loan* is within the limit; else *bell* rings when another is given back."""
+        with self._lock:
+            if len(self._lent) >= self._limit:
+                self._lent = _alive(self._lent)
+            if len(self._lent) >= self._limit:
+                self._waiting[bell] = None
+                return False
+            self._waiting.pop(bell, None)
+            self._lent.add(weakref.ref(loan))
+            return True
+
+    def _wait(self, bell: Any, seconds: float) -> None:
+        if seconds <= 0:
+            with self._lock:
+                self._waiting.pop(bell, None)
+            raise exceptions.TimeoutError(f"all {self._limit} connections of this process are busy")
+        bell.acquire(timeout=min(seconds, LOOK))
+
+    def _wake_one(self) -> None:
+        if self._waiting:
+            self._waiting.pop(bell := next(iter(self._waiting)))
+            if bell.locked():  # it may have been rung already, as its owner's patience ended
+                bell.release()
 
     def drop_idle(self) -> None:
         """Close the connections that nobody is using."""
@@ -144,8 +192,11 @@ class Connections:
                 _disconnect(self._idle.pop())
 
     def _start_empty(self) -> None:
+        # No semaphore: what is thrown into a thread within its Python code would leave it taken.
+        self._lock = new_lock()
         self._idle: list[Any] = []
-        self._free = threading.Semaphore(self._limit)
+        self._lent = set()
+        self._waiting: dict[Any, None] = {}
         self._pid = os.getpid()
 
     def _make(self) -> Any:
@@ -155,6 +206,17 @@ class Connections:
             raise ConfigError(
                 f"fence_url: an option of {self._description} can't be used: {error}"
             ) from error
+
+
+def _silent_bell() -> Any:
+    """A lock that is taken until somebody rings; of the kind that lets other greenlets run meanwhile."""
+    bell = threading.Lock()
+    bell.acquire()
+    return bell
+
+
+def _alive(loans: set[weakref.ref[Loan]]) -> set[weakref.ref[Loan]]:
+    return {each for each in loans if each() is not None}
 
 
 def _connection_options(address: Address, timeout: float) -> dict[str, Any]:
