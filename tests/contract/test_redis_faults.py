@@ -468,9 +468,9 @@ def open_connections(store, number):
     """Let the store have *number* idle connections."""
     connections = store._client._connections
     taken = [connections.take() for _ in range(number)]
-    for connection in taken:
-        connection.connect()
-        connections.give_back(connection, healthy=True)
+    for loan in taken:
+        loan.connection.connect()
+        connections.give_back(loan, healthy=True)
 
 
 class TestAClockSteppedBack:
