@@ -340,7 +340,11 @@ def test_a_failed_delivery_whose_failure_is_stored_ends_silently_although_its_no
 
 
 @pytest.mark.parametrize(
-    "follows", [{"errbacks": [{"task": "tell"}]}, {"chord": {"task": "body", "options": {}}, "group": "g"}]
+    "follows",
+    [
+        {"errbacks": [{"task": "tell"}]},
+        {"chord": {"task": "body", "options": {"task_id": "body"}}, "group": "g"},
+    ],
 )
 def test_a_failed_delivery_that_somebody_has_yet_to_be_told_of_runs_again(
     job, remember, in_worker, old, follows
