@@ -214,7 +214,10 @@ OLDER_SERVERS = {
         "Redis Cluster",
     ),
     "MOVED, redis-py before 6": ("MOVED 42 10.0.0.1:6379", "Redis Cluster"),
-    "TRYAGAIN, redis-py before 6": ("TRYAGAIN Multiple keys request during rehashing of slot", "Redis Cluster"),
+    "TRYAGAIN, redis-py before 6": (
+        "TRYAGAIN Multiple keys request during rehashing of slot",
+        "Redis Cluster",
+    ),
     "scripts renamed": ("unknown command 'EVALSHA', with args beginning with: 'f1'", "can't run scripts"),
 }
 
