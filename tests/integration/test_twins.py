@@ -11,6 +11,7 @@ import signal
 
 import pytest
 from bench.events import watching
+from bench.messages import is_left
 from bench.waiting import wait_until
 from bench.world import Bench
 
@@ -131,6 +132,7 @@ def test_a_wait_longer_than_the_visibility_timeout_does_not_multiply_the_message
     bench.occupy(key, ttl=9)
     result = bench.send("default", key, {"value": "once"})
     assert result.get(timeout=40) == "once"
+    wait_until(lambda: not is_left(bench, result.id), what="no copy is under way any more")
 
     # By the workers' own word: an event may get lost.
     received = sum(worker.log.count(f"[{result.id}] received") for worker in bench.workers)

@@ -134,8 +134,10 @@ def test_eventlets_listener_ends_when_nobody_can_call_it_any_more():
         closed = []
         close = green.Calls.close
         green.Calls.close = lambda calls: (close(calls), closed.append(True))
+        listens, listen = [], green._has_been_called
+        green._has_been_called = lambda calls: listens.append(calls) or listen(calls)
         hub = hub_here()
-        time.sleep(0.2)
+        until(lambda: len(listens) > 3)
         print(len(closed))
         del hub
         gc.collect()

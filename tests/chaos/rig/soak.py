@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -142,7 +143,8 @@ class Soak:
     def _end(self, going: Going) -> None:
         if going.process.poll() is None:
             going.process.terminate()
-            time.sleep(GRACE)
+            with suppress(subprocess.TimeoutExpired):
+                going.process.wait(GRACE)
             going.process.kill()
         try:
             report = Report.read(going.directory)
