@@ -27,9 +27,8 @@ SEEN = ("worker", "published", "sent", "taken", "restored", "fault")
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A worker with all its processes was killed between the two moments; *broker* is where its messages came from."""
+    """A worker with all its processes was dead by *ended*; *broker* is where its messages came from."""
 
-    began: float
     ended: float
     broker: str
 
@@ -66,19 +65,21 @@ class Journey:
         self.first[tag] = min(began, self.first.get(tag, began))
         self.restored[tag] = max(began, self.restored.get(tag, began))
 
-    def missing(self, kills: Sequence[Kill]) -> Iterator[set[int]]:
-        """For each delivery that is missing, which of *kills* may have struck whoever was taking it."""
-        near = {number: kill for number, kill in enumerate(kills) if kill.broker == self.broker}
-        for _ in range(len(self.published) - len(self.first)):
-            yield {number for number, kill in near.items() if self._lay_there(kill)}
-        for tag, began in self.restored.items():
-            if self.last.get(tag, 0.0) < began:
-                yield {number for number, kill in near.items() if kill.ended >= began}
+    def missing(self) -> Iterator[float]:
+        """For each delivery that is missing, since when it may have been: who took it was killed later."""
+        unknown = len(self.published) - len(self.first)
+        if unknown > 0:
+            # There is none only where a publishing wasn't noted, because its worker was killed just then.
+            able = [at for at in self.published if self._may_be_missing(at)] or self.published
+            yield from [min(able)] * unknown
+        yield from (began for tag, began in self.restored.items() if self.last.get(tag, 0.0) < began)
 
-    def _lay_there(self, kill: Kill) -> bool:
-        """Whether more had been published when *kill* struck than was known to be taken."""
-        published = sum(at <= kill.ended for at in self.published)
-        return published > sum(at < kill.began for at in self.first.values())
+    def _may_be_missing(self, at: float) -> bool:
+        """Whether each one that was taken can be another one than that of *at*, and one that was published before."""
+        others = list(self.published)
+        others.remove(at)
+        taken = enumerate(sorted(self.first.values()), start=1)
+        return all(sum(each <= first for each in others) >= number for number, first in taken)
 
 
 class Transit:
@@ -87,7 +88,6 @@ class Transit:
     def __init__(self) -> None:
         self._journeys: defaultdict[str, Journey] = defaultdict(Journey)
         self._brokers: dict[str, str] = {}
-        self._begun: dict[str, float] = {}
         self._kills: list[Kill] = []
 
     def read(self, records: Iterable[Record]) -> None:
@@ -98,20 +98,20 @@ class Transit:
                     self._brokers[record["name"]] = record.get("broker", "")
                 case "published" | "sent" | "taken" | "restored":
                     self._go_on(record)
-                case "fault" if record["fault"] == "F1" and str(record["detail"]).startswith("worker "):
-                    self._note_kill(record)
+                case "fault" if record["fault"] == "F1" and record["phase"] == "end":
+                    self._note_kill(str(record["detail"]), record.at)
 
     def losses(self) -> Losses:
-        """Every delivery that is missing."""
-        missing = [
-            (task_id, kills)
-            for task_id, journey in self._journeys.items()
-            for kills in journey.missing(self._kills)
-        ]
-        explained = _matched([kills for _, kills in missing])
+        """Every delivery that is missing; each one that can be gets the first kill that nobody has yet."""
         told: tuple[list[str], list[str]] = [], []
-        for number, (task_id, _) in enumerate(missing):
-            told[number not in explained].append(task_id)
+        kills = sorted(self._kills, key=lambda kill: kill.ended)
+        for task_id, journey in self._journeys.items():
+            for since in journey.missing():
+                near = (kill for kill in kills if kill.broker == journey.broker and kill.ended >= since)
+                kill = next(near, None)
+                told[kill is None].append(task_id)
+                if kill is not None:
+                    kills.remove(kill)
         return Losses(*told)
 
     def _go_on(self, record: Record) -> None:
@@ -127,26 +127,7 @@ class Transit:
             case "restored":
                 journey.note_restored(record["tag"], record["began"])
 
-    def _note_kill(self, record: Record) -> None:
-        if record["phase"] == "begin":
-            self._begun[str(record["id"])] = record.at
-        elif (began := self._begun.pop(str(record["id"]), None)) is not None:
-            name = str(record["detail"]).removeprefix("worker ")
-            self._kills.append(Kill(began, record.at, self._brokers.get(name, "")))
-
-
-def _matched(choices: Sequence[set[int]]) -> set[int]:
-    """As many of *choices* as can have one of theirs each, none of them twice: the numbers of these choices."""
-    owners: dict[int, int] = {}
-
-    def give(number: int, refused: set[int]) -> bool:
-        for choice in choices[number] - refused:
-            refused.add(choice)
-            if choice not in owners or give(owners[choice], refused):
-                owners[choice] = number
-                return True
-        return False
-
-    for number in range(len(choices)):
-        give(number, set())
-    return set(owners.values())
+    def _note_kill(self, detail: str, at: float) -> None:
+        kind, _, name = detail.partition(" ")
+        if kind == "worker":
+            self._kills.append(Kill(at, self._brokers.get(name, "")))
