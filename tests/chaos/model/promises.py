@@ -103,7 +103,7 @@ def _broken_by_renewal(owner: Owner, answer: Answer) -> Iterator[str]:
 
 
 def _broken_by_release(scope: Scope, before: World, owner: Owner, step: Step) -> Iterator[str]:
-    again = owner.freed > 0 and not owner.fenced
+    again = owner.freed > 0 and step.answer.reason != "force_released"
     if step.read and again and scope.client.is_told_of_loss(step.answer, again=True):
         yield MISTAKEN
     first = owner.phase in {ENDING, ENDED} and not owner.freed and owner.memory == CLEAN
