@@ -14,6 +14,7 @@ from collections.abc import Generator
 from functools import cache
 from typing import Any
 
+import hypothesis
 import pytest
 
 PORTS = {"redis": 6379, "rabbitmq": 5672, "postgres": 5432, "mariadb": 3306}
@@ -22,6 +23,8 @@ RIGHT_ON_CI = "also on CI:"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    hypothesis.settings.register_profile("untimed", deadline=None)  # speed belongs to benchmarks/
+    hypothesis.settings.load_profile("untimed")
     config.addinivalue_line(
         "markers", f"needs(*services): skipped where one of them is missing; known are {', '.join(PORTS)}"
     )

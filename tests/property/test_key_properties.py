@@ -4,9 +4,8 @@ import inspect
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from urllib.parse import unquote
 
-import hypothesis
 import pytest
-from hypothesis import assume, example
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from kombu.serialization import dumps, loads
 
@@ -14,11 +13,6 @@ from celery_fence.locking.keys import key_rule, render_template, signature_of
 
 awkward = st.text(alphabet='ab:%<>{}~-._[]",é\n', max_size=6)
 short = awkward.filter(bool)
-
-
-def given(**strategies):
-    """Without a deadline: how long an example takes tells about the machine, not about the key."""
-    return lambda test: hypothesis.settings(deadline=None)(hypothesis.given(**strategies)(test))
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False)

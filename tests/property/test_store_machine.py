@@ -33,7 +33,6 @@ NIGHTLY = os.environ.get("FENCE_HYPOTHESIS") == "nightly"
 RUN = settings(
     max_examples=2000 if NIGHTLY else 200,
     stateful_step_count=50 if NIGHTLY else 30,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
 )

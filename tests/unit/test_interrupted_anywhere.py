@@ -174,7 +174,8 @@ def a_run_in_a_worker(app):
         request = {"id": task_id, "hostname": "here", "delivery_info": {}, "headers": {}, "retries": 0}
         value = trace(task_id, ("k",), {}, request).retval
         if isinstance(value, BaseException) or type(value).__name__ == "ExceptionInfo":
-            raise getattr(value, "exception", value)
+            error = getattr(value, "exception", value)
+            raise getattr(error, "exc", error)  # as Celery wraps what strikes while it stores the result
         return value
 
     return run

@@ -6,8 +6,8 @@ from dataclasses import FrozenInstanceError, fields, replace
 from decimal import Decimal
 from http import HTTPStatus
 
-import hypothesis
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_fence.errors import ConfigError
@@ -33,12 +33,6 @@ from celery_fence.locking.policies import (
 )
 from celery_fence.locking.policies.written import SYNONYMS
 from celery_fence.locking.store import Holder
-
-
-def given(**strategies):
-    """Without a deadline: how long an example takes tells about the machine, not about the policy."""
-    return lambda test: hypothesis.settings(deadline=None)(hypothesis.given(**strategies)(test))
-
 
 seconds = st.floats(min_value=0.001, max_value=1e6)
 rolls = st.floats(min_value=0, max_value=1, exclude_max=True)
