@@ -114,7 +114,9 @@ def test_a_pydantic_task_gets_its_model_and_its_token(app, sent, in_worker):
     def function(tenant, *, fencing_token):
         return [type(tenant).__name__, fencing_token > 0]
 
-    function.__annotations__ = {"tenant": Tenant}  # the class itself: before 5.6, Celery can't look up its name
+    function.__annotations__ = {
+        "tenant": Tenant
+    }  # the class itself: before 5.6, Celery can't look up its name
     task = app.task(base=FencedTask, pydantic=True, lock_key="t:<tenant[id]>", name="pydantic")(function)
 
     task.delay({"id": 7})
