@@ -132,6 +132,16 @@ def test_an_exception_is_told_once_and_its_turn_taken_back(make_work):
     assert (work.complaints, work.taken_back) == ([error], 1)
 
 
+def test_it_rests_after_an_exception_so_that_one_which_comes_each_time_does_not_spin(make_work, monkeypatch):
+    rests = []
+    monkeypatch.setattr(module, "pause", rests.append)
+    work = make_work({1: ZeroDivisionError(), 2: ZeroDivisionError()})
+    work.duty.keep()
+    work.goes_on()
+
+    assert rests == [module.STUMBLE] * 2
+
+
 def test_struck_while_it_recovers_it_does_a_turn_before_it_tries_again(make_work):
     """Somebody who strikes faster than a line can be logged must not keep the work from being done."""
     work, told, done = make_work({1: ZeroDivisionError()}), [], []

@@ -108,6 +108,15 @@ def test_what_is_put_back_comes_before_what_was_added_meanwhile(noting):
     assert [each.delivery for _, each, _ in book.take(101.0 + PACE)] == ["first", "second"]
 
 
+def test_what_was_taken_back_and_then_failed_is_in_the_book_once(book):
+    """Writer: takes them - the heartbeat: is struck, takes back - writer: couldn't write them."""
+    taken = book.take(100.0)
+    book.take_back()
+    book.settle(taken, taken, 100.0)
+
+    assert len(book) == len(book.take(100.0 + PACE)) == 2 * BATCH + 1
+
+
 def test_a_note_that_cannot_be_written_is_dropped_when_its_time_is_over(book):
     put_back(book, book.take(100.0), 100.0 + PATIENCE - 1)
     assert len(book) == 2 * BATCH + 1
