@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import redis
 from celery import uuid
 from celery.result import AsyncResult
 
@@ -28,11 +29,15 @@ def publish_raw(bench: Bench, task: str, key: str, plan: dict[str, Any]) -> Asyn
 
 
 def wait_until_drained(bench: Bench, timeout: float = 40.0) -> None:
-    """Wait until no message lies in the Redis broker's queue and none is unacknowledged, for a moment on end."""
-    client = bench.broker_client
+    """Wait until the bench's Redis broker has no message any more."""
+    wait_until_empty(bench.broker_client, bench.queue, timeout)
+
+
+def wait_until_empty(client: redis.Redis, queue: str, timeout: float = 40.0) -> None:
+    """Wait until no message lies in the Redis broker's *queue* and none is unacknowledged, for a moment on end."""
 
     def drained() -> bool:
-        return not client.llen(bench.queue) and not client.hlen("unacked")
+        return not client.llen(queue) and not client.hlen("unacked")
 
     wait_until(lambda: drained() and stays_true(drained, during=0.3), timeout=timeout, what="drained")
 

@@ -54,6 +54,7 @@ class Worker:
             **(env or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self._printed_before = 0
 
     @property
     def pid(self) -> int:
@@ -82,6 +83,7 @@ class Worker:
 
     def launch(self) -> Worker:
         """Start the process without waiting for it."""
+        self._printed_before = len(self.log)
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -97,7 +99,9 @@ class Worker:
     def await_ready(self, timeout: float = START_TIMEOUT) -> Worker:
         """Return when the worker says that it is ready; fails the test when it ends first."""
         wait_until(
-            lambda: " ready." in self.log or not self.alive, timeout=timeout, what=f"{self.name} ready"
+            lambda: " ready." in self.log[self._printed_before :] or not self.alive,
+            timeout=timeout,
+            what=f"{self.name} ready",
         )
         assert self.alive, f"worker {self.name} ended with {self.exit_code}:\n{self.tail()}"
         return self
