@@ -122,7 +122,7 @@ local function read_marker(marker)
   if not field or not field[1] then return nil end
   return {
     how = field[1], at = possible(field[2]) or 0, by = field[3], noted = field[4], value = field[5],
-    holder = field[6] and decoded(field[6]),
+    holder = field[6] and decoded(field[6]) or false,
   }
 end
 

@@ -186,7 +186,7 @@ def _release(scope: Scope, world: World, name: str, owner: Owner) -> Iterator[Mo
 
 
 def _ousted(before: World, after: World, name: str) -> World:
-    """Another owner's lease that came back from a loss, and had to give way to an owner of a newer one, is lost again."""
+    """The lease of another, which came back from a loss and had to give way to a newer one, is lost again."""
     lease = before.key.lease
     if lease is None or lease.owner in {name, ""} or before.owner(lease.owner).memory != RESTORED:
         return after
