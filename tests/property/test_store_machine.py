@@ -4,8 +4,8 @@ Each store against the protocol model (`tests/chaos/model/`), in long random con
 The rules are those of the model that is explored there state by state; here their keys
 and tokens are real. Hypothesis draws questions, repeated questions, late questions with
 old tokens, copies of deliveries, ends and notes, expiries with and without a lost
-delay, evictions, losses of everything and data of an earlier moment, and after each step the store and the model
-must agree on every answer and every holder.
+delay, evictions, losses of everything and data of an earlier moment, and after each
+step the store and the model must agree on every answer and every holder.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ class RedisWorld:
         self.client.flushall()
 
     def copy(self):
-        kept = [(name, self.client.pttl(name), self.client.dump(name)) for name in self.client.keys()]
+        kept = [(name, self.client.pttl(name), self.client.dump(name)) for name in self.client.scan_iter()]
 
         def bring_back():
             self.client.flushall()
