@@ -37,6 +37,15 @@ class TestMemoryStore(StoreContract):
     def lose_everything(self, store):
         return store.flush
 
+    @pytest.fixture
+    def copy_data(self, store):
+        def copy():
+            kinds = ("leases", "counters", "markers", "records")
+            copies = {kind: getattr(store._space, kind).copy() for kind in kinds}
+            return lambda: [setattr(store._space, kind, data) for kind, data in copies.items()]
+
+        return copy
+
 
 def test_stores_of_one_url_see_the_same_leases_and_others_don_t():
     one, same = from_url("memory://one"), from_url("memory://one")

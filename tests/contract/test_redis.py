@@ -22,6 +22,10 @@ class TestEmbeddedServer(StoreContract):
     def lose_everything(self, client):
         return client.flushall
 
+    @pytest.fixture
+    def copy_data(self, client):
+        return lambda: copy_of(client, "*")
+
 
 @pytest.mark.needs("redis")
 class TestLocalRedis(StoreContract):
@@ -34,11 +38,28 @@ class TestLocalRedis(StoreContract):
         return lambda: delete_all_of(prefix)
 
     @pytest.fixture
+    def copy_data(self, prefix):
+        return lambda: copy_of(redis.Redis.from_url(LOCAL), f"{prefix}:*")
+
+    @pytest.fixture
     def store(self, prefix):
         made = from_url(LOCAL, prefix=prefix)
         yield made
         made.close()
         delete_all_of(prefix)
+
+
+def copy_of(client, pattern):
+    """What brings the keys of that pattern back as they are now, and deletes all others of it."""
+    kept = [(name, client.pttl(name), client.dump(name)) for name in client.scan_iter(match=pattern)]
+
+    def bring_back():
+        for name in client.scan_iter(match=pattern):
+            client.delete(name)
+        for name, left_ms, data in kept:
+            client.restore(name, max(left_ms, 0), data)
+
+    return bring_back
 
 
 def delete_all_of(prefix):

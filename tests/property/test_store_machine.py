@@ -4,8 +4,8 @@ Each store against the protocol model (`tests/chaos/model/`), in long random con
 The rules are those of the model that is explored there state by state; here their keys
 and tokens are real. Hypothesis draws questions, repeated questions, late questions with
 old tokens, copies of deliveries, ends and notes, expiries with and without a lost
-delay, evictions and losses of everything, and after each step the store and the model
-must agree on every answer and every holder.
+delay, evictions, losses of everything and data of an earlier moment, and after each
+step the store and the model must agree on every answer and every holder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from celery_fence.locking.store import DeliveryEnded, Ending, Granted, Note, Renewal
 from celery_fence.stores import from_url
@@ -86,6 +93,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = dict.fromkeys(KEYS, Key())
         self.highest_ever = dict.fromkeys(KEYS, 0)
         self.ahead = set()
+        self.copied = None
 
     def teardown(self):
         self.store.close()
@@ -198,6 +206,19 @@ class StoreMachine(RuleBasedStateMachine):
             self.highest_ever[name] = 0
 
     @rule()
+    def a_replica_lags_from_now_on(self):
+        self.copied = (self.model.copy(), self.world.copy())
+
+    @precondition(lambda self: self.copied)
+    @rule()
+    def the_data_of_that_moment_come_back(self):
+        model, bring_back = self.copied
+        bring_back()
+        self.model = model.copy()
+        for name in KEYS:
+            self.forget_the_highest(name)
+
+    @rule()
     def the_scripts_are_forgotten(self):
         self.world.forget_scripts()
 
@@ -261,6 +282,16 @@ class RedisWorld:
     def flush(self):
         self.client.flushall()
 
+    def copy(self):
+        kept = [(name, self.client.pttl(name), self.client.dump(name)) for name in self.client.scan_iter()]
+
+        def bring_back():
+            self.client.flushall()
+            for name, left_ms, data in kept:
+                self.client.restore(name, left_ms, data)
+
+        return bring_back
+
     def forget_scripts(self):
         self.client.script_flush()
 
@@ -298,6 +329,16 @@ class MemoryWorld:
 
     def flush(self):
         self.store.flush()
+
+    def copy(self):
+        kinds = ("leases", "counters", "markers", "records")
+        copies = {kind: getattr(self.store._space, kind).copy() for kind in kinds}
+
+        def bring_back():
+            for kind, data in copies.items():
+                setattr(self.store._space, kind, data.copy())
+
+        return bring_back
 
     def forget_scripts(self):
         """It has none."""

@@ -43,7 +43,7 @@ def refused_by(record: Record | None, key: str) -> Done | ClaimedElsewhere | Non
 def why_gone(claim: Claim, token: int, lease: Lease | None, counter: Counter, now: float) -> Gone | None:
     """Why *claim* can't keep *token*, or None when the key is the owner's or nobody's since."""
     newest = counter.token
-    if lease:
+    if lease and not is_of_the_past(lease, claim, token):
         if not lease.is_of(claim):
             return Gone("taken", holder_of(lease, now))
         if lease.closed(now):
@@ -56,6 +56,11 @@ def why_gone(claim: Claim, token: int, lease: Lease | None, counter: Counter, no
     return Gone("superseded") if newest > token else None
 
 
+def is_of_the_past(lease: Lease, claim: Claim, token: int) -> bool:
+    """Whether another owner has *lease* because data of an earlier moment came back: it is older than *token*."""
+    return not lease.is_of(claim) and lease.token < token
+
+
 def is_news(claim: Claim, lease: Lease | None, marker: Marker | None, *, rightful: bool) -> bool:
     """
     Whether the end of this run is to be remembered.
@@ -64,6 +69,6 @@ def is_news(claim: Claim, lease: Lease | None, marker: Marker | None, *, rightfu
     counts. The first end stands; but the key's own holder may bring another one while
     the epilogue of the first isn't complete.
     """
-    if lease and not lease.is_of(claim) and lease.claim.delivery == claim.delivery:
+    if lease and not (rightful or lease.is_of(claim)) and lease.claim.delivery == claim.delivery:
         return False
     return marker is None or (rightful and marker.by != claim.owner and not marker.noted)

@@ -71,7 +71,7 @@ if held and not mine then
   end
   if held.left == -1 then
     -- Made by hand: from now on the list shows it too.
-    redis.call('ZADD', index, '+inf', key)
+    ask_index('ZADD', index, '+inf', key)
     redis.call('PEXPIRE', index, retention_ms)
   end
   local answer = holder_answer('held', '', held)
@@ -83,7 +83,8 @@ if held and not mine then
 end
 
 local token, since = math.max(last.token + 1, now_us), now_us
-if mine then
+-- One whose token isn't ours any more gets a new one.
+if mine and held.token > 0 then
   token, since = held.token, held.since
 end
 -- First what needs memory: a server that is full refuses it, as long as nothing has been written.
@@ -91,10 +92,11 @@ note_expiry(index, key, now_us, claim.ttl_ms + claim.lost_delay_ms)
 redis.call('ZREMRANGEBYSCORE', index, '-inf', whole(math.floor(now_us / 1000)))
 redis.call('HSET', counter, 'token', whole(math.max(token, last.token)))
 redis.call('PEXPIRE', counter, retention_ms)
-if mine then redis.call('DEL', lease) end
-write_lease(lease, claim, whole(token), whole(since))
 if record and not (known and known.done) then
   local mark = {key = key, owner = owner, token = token, claimed = since, facts = claim.facts}
   write_record(record, records, record_key, mark, now_us, kept_ms)
 end
+-- Last what closes the key: where a right is missing, no lease is left that nobody has heard of.
+if mine then redis.call('DEL', lease) end
+write_lease(lease, claim, whole(token), whole(since))
 return {'granted', whole(token), whole(since)}

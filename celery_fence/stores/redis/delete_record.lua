@@ -14,5 +14,5 @@ local known = read_record(record)
 local answer = known and record_answer('record', record, known, false) or {'none'}
 if ARGV[1] == '1' and known and (known.done or known.owner ~= ARGV[2]) then return answer end
 redis.call('DEL', record)
-redis.call('ZREM', index, ARGV[3])
+ask_index('ZREM', index, ARGV[3])
 return answer

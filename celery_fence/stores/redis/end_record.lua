@@ -18,7 +18,7 @@ local known, now_us = read_record(record), server_time_us()
 if known and (known.done or known.owner ~= ARGV[1]) then return {'ended'} end
 if ARGV[7] ~= '1' then
   redis.call('DEL', record)
-  redis.call('ZREM', records, ARGV[4])
+  ask_index('ZREM', records, ARGV[4])
   return {'ended'}
 end
 local mark = known or {key = ARGV[3], owner = ARGV[1], token = tonumber(ARGV[2]), claimed = now_us, facts = ARGV[6]}

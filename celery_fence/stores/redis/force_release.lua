@@ -22,10 +22,9 @@ if held and only and held.owner ~= owner then return holder_answer('held', '', h
 
 local last = read_counter(counter)
 local fence = whole(math.max(last.token + 1, (held and held.token or 0) + 1, now_us))
--- First what needs no memory: so a server that is full lets its leases be released.
+write_counter(counter, retention_ms, 'token', fence, 'forced', fence)
+-- Last what frees the key: where a right is missing, it isn't free before its holder is fenced off.
 redis.call('DEL', lease)
-redis.call('ZREM', index, key)
-redis.call('HSET', counter, 'token', fence, 'forced', fence)
-redis.call('PEXPIRE', counter, retention_ms)
+ask_index('ZREM', index, key)
 if held then return holder_answer('force_released', '', held) end
 return {'force_released'}

@@ -4,6 +4,4 @@
 -- ANSWER  {token, released at, forced up to}  the first and last are tokens, which are times in us since the epoch
 --                                             as well; '' or false where nothing is remembered
 
-local field = redis.pcall('HMGET', KEYS[1], 'token', 'released_at', 'forced')
-if field.err then return {'', '', ''} end
-return field
+return fields_of(KEYS[1], 'token', 'released_at', 'forced') or {'', '', ''}

@@ -5,4 +5,6 @@
 --                                record expires
 -- ANSWER  keys, the next to expire first
 
-return redis.call('ZRANGEBYSCORE', KEYS[1], whole(math.floor(server_time_us() / 1000)), '+inf')
+local answer = redis.pcall('ZRANGEBYSCORE', KEYS[1], whole(math.floor(server_time_us() / 1000)), '+inf')
+-- The next grant or renewal begins that index afresh.
+return is_of_another_type(answer) and {} or answer

@@ -8,14 +8,41 @@ local function whole(number)
   local text = texts[number]
   if text then return text end
   text = string.format('%.0f', number)
-  -- Junk in a lease may read as NaN, which can't be a key of a table.
-  if number == number then texts[number] = text end
+  texts[number] = text
   return text
+end
+
+-- A number that we may have written, or nil: junk, and what no token, time or duration of ours can be, is none.
+local function possible(text)
+  local number = tonumber(text or '')
+  return number and number >= 0 and number < 2^53 and math.floor(number) or nil
 end
 
 local function server_time_us()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+-- Whether a command of this answer found a key of another type than ours.
+local function is_of_another_type(answer)
+  return type(answer) == 'table' and answer.err and string.find(answer.err, 'WRONGTYPE', 1, true)
+end
+
+-- These fields of a hash, or nil for a key of another type. What else goes wrong is the script's error.
+local function fields_of(key, ...)
+  local found = redis.pcall('HMGET', key, ...)
+  if not found.err then return found end
+  if is_of_another_type(found) then return nil end
+  return redis.call('HMGET', key, ...)
+end
+
+-- Ask an index. It is made of what the leases and records say, so one of another type is deleted, and begun afresh:
+-- it must not keep a key closed, nor the other leases of a batch from being renewed.
+local function ask_index(command, index, ...)
+  local answer = redis.pcall(command, index, ...)
+  if type(answer) ~= 'table' or not answer.err then return answer end
+  if is_of_another_type(answer) then redis.call('DEL', index) end
+  return redis.call(command, index, ...)
 end
 
 -- The lease as a table, or nil. A key of another type, or a hash made by hand, is a lease all the same:
@@ -28,14 +55,11 @@ end
 local function read_lease(lease)
   local left = redis.call('PTTL', lease)
   if left == -2 then return nil end
-  -- For a key of another type an error comes back, which has no fields either.
-  local field = redis.pcall(
-    'HMGET', lease, 'owner', 'token', 'since', 'ttl', 'facts', 'delivery', 'message', 'lost_delay')
-  local lost_delay_ms = tonumber(field[8] or '') or 0
-  if not (lost_delay_ms > 0 and lost_delay_ms < 1e15) then lost_delay_ms = 0 end
+  local field = fields_of(lease, 'owner', 'token', 'since', 'ttl', 'facts', 'delivery', 'message', 'lost_delay') or {}
+  local lost_delay_ms = possible(field[8]) or 0
   local closed, beat_age_ms, too_long_ms = false, 0, nil
   if left >= 0 then
-    local ttl_ms = tonumber(field[4] or '') or 0
+    local ttl_ms = possible(field[4]) or 0
     beat_age_ms = math.max(ttl_ms + lost_delay_ms - left, 0)
     if ttl_ms > 0 and left > ttl_ms + lost_delay_ms then too_long_ms = ttl_ms + lost_delay_ms end
     closed = lost_delay_ms > 0 and left <= lost_delay_ms
@@ -43,9 +67,9 @@ local function read_lease(lease)
   end
   return {
     owner = field[1] or '',
-    token = tonumber(field[2] or '') or 0,
+    token = possible(field[2]) or 0,
     left = left,
-    since = tonumber(field[3] or '') or 0,
+    since = possible(field[3]) or 0,
     beat_age_us = 1000 * beat_age_ms,
     facts = field[5] or '',
     closed = closed,
@@ -83,16 +107,22 @@ local function write_lease(lease, claim, token, since)
   redis.call('PEXPIRE', lease, whole(claim.ttl_ms + claim.lost_delay_ms))
 end
 
+-- What a JSON text has, or nil where it is none.
+local function decoded(text)
+  local readable, value = pcall(cjson.decode, text)
+  return readable and type(value) == 'table' and value or nil
+end
+
 -- How a delivery ended, or nil; `marker` is nil for one of which nothing is remembered. `value` is false where none
 -- is kept, `holder` where the end wasn't a decision on a miss. A key of another type is deleted.
 local function read_marker(marker)
   if not marker then return nil end
-  local field = redis.pcall('HMGET', marker, 'how', 'at', 'by', 'noted', 'value', 'holder')
-  if field.err then redis.call('DEL', marker) end
-  if not field[1] then return nil end
+  local field = fields_of(marker, 'how', 'at', 'by', 'noted', 'value', 'holder')
+  if not field then redis.call('DEL', marker) end
+  if not field or not field[1] then return nil end
   return {
-    how = field[1], at = tonumber(field[2] or '') or 0, by = field[3], noted = field[4], value = field[5],
-    holder = field[6] and cjson.decode(field[6]),
+    how = field[1], at = possible(field[2]) or 0, by = field[3], noted = field[4], value = field[5],
+    holder = field[6] and decoded(field[6]) or false,
   }
 end
 
@@ -104,16 +134,24 @@ end
 
 -- The last token issued, who released last, and up to which token holders are fenced off. Junk reads as unused.
 local function read_counter(counter)
-  local field = redis.pcall('HMGET', counter, 'token', 'released', 'forced')
-  if field.err then
+  local field = fields_of(counter, 'token', 'released', 'forced')
+  if not field then
     redis.call('DEL', counter)
     field = {}
   end
   return {
-    token = tonumber(field[1] or '') or 0,
+    token = possible(field[1]) or 0,
     released = field[2] or '',
-    forced = tonumber(field[3] or '') or 0,
+    forced = possible(field[3]) or 0,
   }
+end
+
+-- Remember these fields for the retention, ms. First what needs no memory: so a server that is full lets its leases be
+-- released, and ends be remembered.
+local function write_counter(counter, retention_ms, ...)
+  local there = redis.call('PEXPIRE', counter, retention_ms)
+  redis.call('HSET', counter, ...)
+  if there == 0 then redis.call('PEXPIRE', counter, retention_ms) end
 end
 
 -- How long each index lives that this script has noted something in, ms.
@@ -121,7 +159,7 @@ local index_left_ms = {}
 
 -- Note when `key` opens by itself, in `ttl_ms`. The index outlives each of its entries and never stays for ever.
 local function note_expiry(index, key, now_us, ttl_ms)
-  redis.call('ZADD', index, whole(math.floor(now_us / 1000) + ttl_ms), key)
+  ask_index('ZADD', index, whole(math.floor(now_us / 1000) + ttl_ms), key)
   local left = index_left_ms[index] or redis.call('PTTL', index)
   if left < ttl_ms then
     left = 2 * ttl_ms
@@ -130,10 +168,17 @@ local function note_expiry(index, key, now_us, ttl_ms)
   index_left_ms[index] = left
 end
 
+-- Whether another owner has the lease because the data of an earlier moment came back (a failover to a replica that
+-- lags, a restart from an older file): it was granted before the asker's `token`, so it isn't what came after it. One
+-- without a token was made by hand.
+local function is_of_the_past(held, owner, token)
+  return held and held.owner ~= owner and held.token > 0 and held.token < token
+end
+
 -- Why the wish of `owner` to keep `token` can't be met, or nil when the key is the owner's or nobody's since.
 local function why_gone(held, last, owner, token)
   local newest = last.token
-  if held then
+  if held and not is_of_the_past(held, owner, token) then
     if held.owner ~= owner then return 'taken' end
     if held.closed then return 'expired' end
     newest = math.max(newest, held.token)

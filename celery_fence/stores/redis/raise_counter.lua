@@ -16,10 +16,7 @@ local owner, token, seen, retention_ms = ARGV[1], tonumber(ARGV[2]), tonumber(AR
 
 local held, last = read_lease(lease), read_counter(counter)
 if held and held.owner == owner and held.token == token and not held.closed then
-  -- First what needs no memory, so that a server that is full lets it be raised.
-  redis.call('PEXPIRE', counter, retention_ms)
-  redis.call('HSET', counter, 'token', whole(math.max(last.token, seen)))
-  redis.call('PEXPIRE', counter, retention_ms)
+  write_counter(counter, retention_ms, 'token', whole(math.max(last.token, seen)))
   return {'raised'}
 end
 local reason = why_gone(held, last, owner, token)

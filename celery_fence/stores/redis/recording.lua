@@ -5,11 +5,11 @@
 -- `value` false where none is kept. A key of another type, or a hash made by hand, is no record.
 local function read_record(record)
   if not record then return nil end
-  local field = redis.pcall('HMGET', record, 'key', 'owner', 'token', 'claimed', 'done', 'value', 'facts')
-  if field.err or not field[1] then return nil end
+  local field = fields_of(record, 'key', 'owner', 'token', 'claimed', 'done', 'value', 'facts')
+  if not field or not field[1] then return nil end
   return {
-    key = field[1], owner = field[2] or '', token = tonumber(field[3] or '') or 0,
-    claimed = tonumber(field[4] or '') or 0, done = tonumber(field[5] or ''), value = field[6], facts = field[7] or '',
+    key = field[1], owner = field[2] or '', token = possible(field[3]) or 0, claimed = possible(field[4]) or 0,
+    done = possible(field[5]), value = field[6], facts = field[7] or '',
   }
 end
 

@@ -1,6 +1,7 @@
 -- RELEASE: free the key if it is still the owner's, and remember who released it and how its delivery ended.
 -- Safe to send again: the same owner gets the same answer. A lease that vanished or expired without a newer
--- token counts as the owner's: nobody has been let in since. An owner that doesn't know its token, for it was
+-- token counts as the owner's: nobody has been let in since; so does one in whose place an older one came back (data of
+-- an earlier moment), and that goes. An owner that doesn't know its token, for it was
 -- interrupted or killed as it asked, may still be granted the key by a question that is under way: on a free key its
 -- release is remembered all the same, and takes up a token as that grant would have: who released before it is no
 -- longer known then, and mustn't be put back by a late renewal. The end of a run whose lease is gone is remembered too,
@@ -53,19 +54,16 @@ local mine = held and held.owner == owner
 local again = last.released == owner
 local unheard = not held and token == 0
 local reason = not (again or mine or unheard) and why_gone(held, last, owner, token) or nil
-local rightful = not again and not reason
+-- One that is there all the same is what a release left that failed halfway, for a missing right.
+local rightful = not reason and (mine or not again)
 
--- First what needs no memory: so a server that is full lets its leases be released, and ends be remembered.
 if rightful then
-  redis.call('DEL', lease)
-  redis.call('ZREM', index, key)
   local newest = unheard and math.max(last.token + 1, now_us) or math.max(last.token, token, held and held.token or 0)
-  redis.call('HSET', counter, 'token', whole(newest), 'released', owner, 'released_at', whole(now_us))
-  redis.call('PEXPIRE', counter, retention_ms)
+  write_counter(counter, retention_ms, 'token', whole(newest), 'released', owner, 'released_at', whole(now_us))
 end
 
 local done = read_marker(marker)
-local copy_holds = held and not mine and held.delivery == delivery
+local copy_holds = held and not rightful and held.delivery == delivery
 local news = not done or rightful and done.by ~= owner and not done.noted
 if marker and how ~= '' and news and not copy_holds then
   if done or reason then redis.call('DEL', marker) end
@@ -88,10 +86,15 @@ if record and not (known and known.done) then
     end
   elseif ours then
     redis.call('DEL', record)
-    redis.call('ZREM', records, record_key)
+    ask_index('ZREM', records, record_key)
   end
 end
 
+-- Last what frees the key: where a right is missing, it isn't free before the end is remembered.
+if rightful then
+  redis.call('DEL', lease)
+  ask_index('ZREM', index, key)
+end
 if not reason then return {'released'} end
 local ended = done and done.by ~= owner and 1 or 0
 if reason == 'taken' then return {'gone', reason, ended, holder_answer('held', '', held)} end

@@ -1,7 +1,8 @@
 -- RENEW: set the time left of many leases back to their TTL; sets, never adds. One that expired is gone for good
 -- while its lost delay keeps the key closed.
 -- A lease that vanished (flush, restart, eviction) is put back with its old token, if nobody holds the key,
--- no newer token was issued, its owner has not released it and it was not force-released.
+-- no newer token was issued, its owner has not released it and it was not force-released. So is one in whose place an
+-- older one came back, of an owner whose token is smaller: data of an earlier moment.
 -- Safe to send again.
 -- What it costs counts: a process has thousands of leases, and nearly all are as they were left. For those only what
 -- tells so is read, and nothing but the time left is written.
@@ -48,10 +49,10 @@ local function renew(lease, counter, index, claim, token, since, key)
   if reason == 'taken' then return holder_answer('gone', 'taken', held) end
   if reason then return {'gone', reason} end
 
+  if held then redis.call('DEL', lease) end
   -- Does nothing but open the door, as above: one lease of a batch must not keep the others from being renewed.
   prolong(lease, index, key, claim.ttl_ms + claim.lost_delay_ms)
-  redis.call('HSET', counter, 'token', token)
-  redis.call('PEXPIRE', counter, retention_ms)
+  write_counter(counter, retention_ms, 'token', token)
   write_lease(lease, claim, token, since)
   return {'reinstated'}
 end

@@ -8,9 +8,10 @@ class TestMyStore(StoreContract):
         return MyStore(...)  # empty, or with keys of its own
 ```
 
-Each test is one sentence of `celery_fence.locking.store`. Two more fixtures may be
-overridden: `pass_time` for a store whose clock can be moved, and `lose_everything`
-for one that can lose its data, as by a flush or a failover.
+Each test is one sentence of `celery_fence.locking.store`. Three more fixtures may be
+overridden: `pass_time` for a store whose clock can be moved, `lose_everything` for one
+that can lose its data, as by a flush or a failover, and `copy_data` for one to which data
+of an earlier moment may come back, as from a replica that lagged.
 """
 
 from celery_fence.testing.contract.acquire import AcquireContract
@@ -19,6 +20,7 @@ from celery_fence.testing.contract.decisions import DecisionContract
 from celery_fence.testing.contract.ended import EndedDeliveryContract
 from celery_fence.testing.contract.ending import EndingContract
 from celery_fence.testing.contract.notes import NoteContract
+from celery_fence.testing.contract.older import OlderDataContract
 from celery_fence.testing.contract.raising import RaisingContract
 from celery_fence.testing.contract.records import RecordContract
 from celery_fence.testing.contract.release import ForceReleaseContract, ReleaseContract
@@ -38,6 +40,7 @@ class StoreContract(
     LostDelayContract,
     RecordContract,
     RaisingContract,
+    OlderDataContract,
     ListContract,
     ConnectionContract,
 ):

@@ -53,6 +53,7 @@ VALUE = b"\x00\xff\r\n\xf0" * 1600
 """8 kB that no text could hold."""
 
 PassTime = Callable[[float], None]
+CopyData = Callable[[], Callable[[], None]]
 numbers = count()
 
 
@@ -141,3 +142,8 @@ class Asking:
     def lose_everything(self) -> Callable[[], None]:
         """Make the store lose its data; not tested unless overridden."""
         pytest.skip("also on CI: this store has no way to lose its data")
+
+    @pytest.fixture
+    def copy_data(self) -> CopyData:
+        """Copy the store's data; what it returns brings them back. Not tested unless overridden."""
+        pytest.skip("also on CI: this store has no way to bring older data back")

@@ -42,6 +42,10 @@ def _losses(faults: frozenset[str], world: World) -> Iterator[Move]:
     key = world.key
     if "flush" in faults and key != Key():
         yield Step("flush"), _history_lost(_lease_lost(world))._replace(key=Key(), ended=())
+    if "older" in faults and world.earlier is None and key.lease:
+        yield Step("copy"), world._replace(earlier=key)
+    if "older" in faults and world.earlier and world.earlier.lease and world.earlier != key:
+        yield Step("older"), _older_back(world, world.earlier)
     if "lose_lease" in faults and key.lease:
         yield Step("lose_lease"), _lease_lost(world)._replace(key=key._replace(lease=None))
     if "lose_counter" in faults and key.counter != Counter():
@@ -67,6 +71,14 @@ def _forced(scope: Scope, world: World) -> World:
     after = _lease_lost(world)
     owners = tuple(owner._replace(fenced=owner.fenced or knows_grant(owner)) for owner in after.owners)
     return after._replace(key=key, owners=owners)
+
+
+def _older_back(world: World, earlier: Key) -> World:
+    """Whoever has asked before has lost data, also one that isn't in the copy; and one that is and doesn't know it."""
+    after = _history_lost(world)
+    owners = tuple(owner if owner.phase == IDLE else owner._replace(memory=LOST) for owner in after.owners)
+    ended = tuple(delivery for delivery, _ in earlier.markers)
+    return after._replace(key=earlier, owners=owners, ended=ended, earlier=Key())
 
 
 def _lease_lost(world: World) -> World:

@@ -8,6 +8,7 @@ from tests.chaos.model.clients import Client
 from tests.chaos.model.facts import Answer, Claim, Counter, Key, Lease, Outcome
 from tests.chaos.model.promises import (
     DENIED,
+    DEPOSED,
     ENDED_TWICE,
     EXCLUSION,
     GIVEN_AWAY,
@@ -23,7 +24,7 @@ from tests.chaos.model.promises import (
     UNDONE,
 )
 from tests.chaos.model.scope import Role, Scope
-from tests.chaos.model.scopes import COPY, LOSSES, SKIPPED, THREE, TWO
+from tests.chaos.model.scopes import COPY, LOSSES, OLDER, SKIPPED, THREE, TWO
 from tests.chaos.model.server import Server
 from tests.chaos.model.world import Owner
 
@@ -86,6 +87,13 @@ class UsurpingRenewal(Server):
     def why_not_reinstated(self, key: Key, owner: str, token: int) -> str:
         reason = self.why_gone(key, owner, token)
         return "" if reason == "taken" else reason
+
+
+class CredulousRenewal(Server):
+    """A renewal believes that whoever is found in the store came later."""
+
+    def is_of_the_past(self, lease: Lease | None, owner: str, token: int) -> bool:
+        return False
 
 
 class UndeadRenewal(Server):
@@ -240,6 +248,7 @@ MUTATIONS = {
     "careless_renewal": _server(CarelessRenewal(), EXCLUSION, ttl=4),
     "token_blind_renewal": _server(TokenBlindRenewal(), GIVEN_AWAY, ttl=4),
     "usurping_renewal": _server(UsurpingRenewal(), EXCLUSION, TWO, LOSSES),
+    "credulous_renewal": _server(CredulousRenewal(), DEPOSED, TWO, OLDER),
     "undead_renewal": _server(UndeadRenewal(), RETURNED),
     "adding_renewal": _server(AddingRenewal(), TOO_LONG),
     "mild_force_release": _server(MildForceRelease(), UNDONE, TWO, FORCE),

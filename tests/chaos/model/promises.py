@@ -24,6 +24,7 @@ MISLED = "an owner is told of a miss, and the key is its own: nobody will releas
 RETURNED = "an owner that was told of its release has the key again"
 MISTAKEN = "an owner whose release was carried out takes its lease for lost"
 UNDONE = "a lease that was released by force was put back"
+DEPOSED = "a holder that trusts its lease is told that somebody has the key who was granted it before"
 DENIED = "an owner that has the key and trusts its lease is told that it is gone"
 TOO_LONG = "a lease lives longer than its TTL and its lost delay"
 RUN_AGAIN = "G7: the delivery has ended, and a copy of it is granted the key"
@@ -42,6 +43,7 @@ PROMISES = frozenset(
         MISTAKEN,
         UNDONE,
         DENIED,
+        DEPOSED,
         TOO_LONG,
         RUN_AGAIN,
         LOST_WORK,
@@ -96,6 +98,8 @@ def _broken_by_renewal(owner: Owner, answer: Answer) -> Iterator[str]:
     if answer.word == "gone":
         if owner.phase == HOLDING and owner.trust > 0 and owner.memory == CLEAN:
             yield DENIED
+        if owner.phase == HOLDING and owner.trust > 0 and answer.holder and answer.holder.token < owner.token:
+            yield DEPOSED
     elif owner.fenced:
         yield UNDONE
     elif owner.freed:

@@ -14,6 +14,7 @@ FAULTS = {
     "lose_lease": "the lease is evicted or deleted by hand",
     "lose_counter": "the counter is evicted",
     "lose_markers": "what is remembered of ended deliveries is evicted",
+    "older": "the data of that moment come back, once",
     "force": "an operator releases the key by force",
     "die": "a process dies, and with it what it would have asked",
     "parent": "the parent of a dead process gives its lease back",

@@ -10,11 +10,13 @@ SKIPPED = Role("d2", "m2", if_held="skipped")
 
 TWO, THREE = (PLAIN, PLAIN), (PLAIN, PLAIN, PLAIN)
 LOSSES = frozenset({"flush", "lose_lease", "lose_counter"})
+OLDER = frozenset({"older"})
 EVERYTHING = LOSSES | {"force", "jump"}
 
 SHORT = (
     Scope("three owners", THREE),
     Scope("writes and losses", TWO, LOSSES, writes=True),
+    Scope("older data come back", TWO, OLDER),
     Scope("force release", TWO, frozenset({"force", "lose_counter"})),
     Scope("deaths and interruptions", TWO, frozenset({"die", "parent", "interrupt"})),
     Scope("a clock ahead", TWO, frozenset({"jump"})),
@@ -35,6 +37,9 @@ LONG = (
     Scope("three owners, a lost delay", THREE, lost_delay=1),
     Scope("two copies and a decision", (COPY, COPY, SKIPPED)),
     Scope("three copies", (COPY, COPY, COPY)),
+    Scope("three owners, older data come back", THREE, OLDER),
+    Scope("older data and everything", TWO, OLDER | EVERYTHING),
+    Scope("copies, older data come back", (COPY, COPY), OLDER),
     Scope("copies, everything", (COPY, COPY), EVERYTHING | {"lose_markers"}),
     Scope("three owners, everything is lost", THREE, frozenset({"flush"})),
     Scope("three owners, force release", THREE, frozenset({"force"})),

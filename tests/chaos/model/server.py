@@ -114,7 +114,7 @@ class Server:
     def is_news(self, key: Key, claim: Claim, *, rightful: bool) -> bool:
         """The first end of a delivery stands; a copy that holds the key, or held it to its own end, knows better."""
         lease, done = key.lease, key.marker(claim.delivery)
-        if lease and lease.owner != claim.owner and lease.delivery == claim.delivery:
+        if lease and not (rightful or lease.owner == claim.owner) and lease.delivery == claim.delivery:
             return False
         return done is None or (rightful and done.by != claim.owner and not done.noted)
 
@@ -130,9 +130,14 @@ class Server:
         """What the counter remembers of a force release."""
         return counter._replace(token=fence, forced=fence)
 
+    def is_of_the_past(self, lease: Lease | None, owner: str, token: int) -> bool:
+        """Whether another owner's lease is older than *token*: data of an earlier moment came back."""
+        return lease is not None and lease.owner != owner and lease.token < token
+
     def why_gone(self, key: Key, owner: str, token: int) -> str:
         """Why an owner can't go on with *token*; empty: the key is its own, or nobody's since."""
-        lease, counter = key.lease, key.counter
+        counter = key.counter
+        lease = None if self.is_of_the_past(key.lease, owner, token) else key.lease
         if lease and lease.owner != owner:
             return "taken"
         if lease and lease.closed:

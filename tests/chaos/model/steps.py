@@ -153,6 +153,8 @@ def _granted(world: World, name: str, owner: Owner, answer: Answer) -> World:
 def _renew(scope: Scope, world: World, name: str, owner: Owner) -> Iterator[Move]:
     key, answer = scope.server.renew(world.key, scope.claim(world, name), owner.token)
     after = world if key is world.key else world._replace(key=key)
+    if answer.word != "gone":
+        after = _ousted(world, after, name)
     if answer.word != "gone" and owner.memory == LOST:
         after = after.with_owner(name, memory=RESTORED)
     yield Step("renewal arrives", name, answer), after
@@ -170,6 +172,8 @@ def _release(scope: Scope, world: World, name: str, owner: Owner) -> Iterator[Mo
     after = world._replace(key=key)
     # Whatever it is told: who has given back, and left the key free, isn't to have it again.
     gave_back = owner.phase == GAVE_BACK and key.lease is None
+    if answer.word == "released" and key != world.key:
+        after = _ousted(world, after, name)
     if answer.word == "released" or gave_back:
         others = tuple(each._replace(freed=min(each.freed, 1)) for each in world.owners)
         after = after._replace(owners=others).with_owner(name, freed=2)
@@ -179,6 +183,14 @@ def _release(scope: Scope, world: World, name: str, owner: Owner) -> Iterator[Mo
     yield step, after
     if owner.phase == ENDING:
         yield step._replace(read=True), after.with_owner(name, phase=ENDED)
+
+
+def _ousted(before: World, after: World, name: str) -> World:
+    """The lease of another, which came back from a loss and had to give way to a newer one, is lost again."""
+    lease = before.key.lease
+    if lease is None or lease.owner in {name, ""} or before.owner(lease.owner).memory != RESTORED:
+        return after
+    return after if after.key.lease == lease else after.with_owner(lease.owner, memory=LOST)
 
 
 def _decides(claim: Claim, lease: Lease | None) -> bool:

@@ -20,6 +20,7 @@ TEXTS = {
     "parent": "the parent of {who} gives its lease back",
     "interrupt": "{who} is interrupted and gives back what it may have been granted",
     "tick": "a tick passes",
+    "copy": "a replica has what the store keeps, and lags from now on",
     "catch_up": "the server's clock is right again",
     "acquire arrives": "acquire of {who} arrives",
     "renewal arrives": "renewal of {who} arrives",

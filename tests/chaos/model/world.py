@@ -52,6 +52,8 @@ class World(NamedTuple):
     behind: bool = False
     """The server's clock has stepped back: it shows less than any token."""
     jumped: bool = False
+    earlier: Key | None = None
+    """What the store kept at an earlier moment, where that may come back; empty once it has."""
 
     def owner(self, name: str) -> Owner:
         """The owner of that name."""
@@ -66,10 +68,9 @@ class World(NamedTuple):
 
 def tokens_of(world: World) -> set[int]:
     """All tokens that somebody has, knows or is told; and 0, which stands for none."""
-    lease, counter = world.key.lease, world.key.counter
-    found = {0, counter.token, counter.forced, world.mark, world.highest}
-    if lease:
-        found.add(lease.token)
+    found = {0, world.mark, world.highest}
+    for key in filter(None, (world.key, world.earlier)):
+        found.update((key.counter.token, key.counter.forced, key.lease.token if key.lease else 0))
     for owner in world.owners:
         found.add(owner.token)
         found.add(owner.granted)
@@ -81,15 +82,22 @@ def canonical(world: World) -> World:
     tokens = sorted(tokens_of(world))
     if tokens[-1] >= len(tokens):
         world = _ranked(world, {token: place for place, token in enumerate(tokens)}.__getitem__)
-    key, owners = world.key, world.owners
+    owners, keys = world.owners, [key for key in (world.key, world.earlier) if key]
     places = range(len(owners))
     order = sorted(
-        places, key=[(owners[place], references(key, NAMES[place])) for place in places].__getitem__
+        places,
+        key=[
+            (owners[place], *(references(key, NAMES[place]) for key in keys)) for place in places
+        ].__getitem__,
     )
     if order == list(places):
         return world
     names = {NAMES[old]: NAMES[new] for new, old in enumerate(order)} | {"": ""}
-    return World(renamed(key, names), tuple(owners[place] for place in order), *world[2:])
+    return world._replace(
+        key=renamed(world.key, names),
+        owners=tuple(owners[place] for place in order),
+        earlier=world.earlier and renamed(world.earlier, names),
+    )
 
 
 def _ranked(world: World, rank: Callable[[int], int]) -> World:
@@ -99,7 +107,13 @@ def _ranked(world: World, rank: Callable[[int], int]) -> World:
         else owner
         for owner in world.owners
     )
-    return World(ranked(world.key, rank), owners, rank(world.mark), rank(world.highest), *world[4:])
+    return world._replace(
+        key=ranked(world.key, rank),
+        owners=owners,
+        mark=rank(world.mark),
+        highest=rank(world.highest),
+        earlier=world.earlier and ranked(world.earlier, rank),
+    )
 
 
 def ranked(key: Key, rank: Callable[[int], int]) -> Key:
