@@ -12,6 +12,7 @@ from celery_fence.task.notes import HEADER, Notes
 from celery_fence.task.outcomes import DOUBT
 
 COPY = {"redelivered": True}
+FIRST = Notes("d")
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def task(app, ran):
 def deliver(app, task, in_worker):
     """Deliver the message, with *notes* in its header."""
 
-    def deliver(notes=Notes("d"), *, task=task, **delivery_info):
+    def deliver(notes=FIRST, *, task=task, **delivery_info):
         route = {"exchange": "", "routing_key": app.conf.task_default_queue, **delivery_info}
         return in_worker(task, id="one", headers={HEADER: notes.header()}, delivery_info=route).state
 
