@@ -66,8 +66,8 @@ class Run:
     skipping = False
     remembered = False
     """The store knows how it ended, from the release or the acquire."""
-    hurried = False
-    """A soft time limit has struck in the release: there is no time left to wait for the store."""
+    owes = False
+    """The store hasn't answered the release, which the heartbeat makes up for: no more is asked of it here."""
     outcome_stored = False
     mute = False
     """That the message comes back isn't to be stored: the result backend is away, or has its outcome."""
@@ -200,8 +200,8 @@ class Run:
             self.answer = locker.release(self.lease, told, delivery)
         except SoftTimeLimitExceeded:
             locker.release_later(self.lease, told, delivery)
-            self.hurried = True
-        self.remembered = ending is not None and self.answer is not None
+        self.owes = self.answer is None
+        self.remembered = ending is not None and not self.owes
         self.released = True
 
     def let_go(self) -> None:
