@@ -20,7 +20,8 @@ from celery.utils.dispatch import Signal
 
 lease_acquired = Signal(name="lease_acquired", providing_args={"key", "lease", "waited"})
 lease_missed = Signal(
-    name="lease_missed", providing_args={"key", "holder", "task_id", "outcome", "delay", "attempt", "waited"}
+    name="lease_missed",
+    providing_args={"key", "holder", "task_id", "outcome", "delay", "attempt", "waited", "error"},
 )
 lease_renewed = Signal(name="lease_renewed", providing_args={"key", "lease", "lag", "reinstated", "failures"})
 lease_renewal_failed = Signal(

@@ -39,7 +39,7 @@ class Acquired(Event):
 
 @dataclass(frozen=True, slots=True)
 class Missed(Event):
-    """The key was held by *holder* (None: the store was out of reach) and *outcome* was decided."""
+    """The key was held by *holder* (None: the store was out of reach, as *error* says) and *outcome* was decided."""
 
     holder: Holder | None
     task_id: str
@@ -47,6 +47,7 @@ class Missed(Event):
     delay: float | None
     attempt: int
     waited: float
+    error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,11 @@ logger = logging.getLogger(__name__)
 LINGER = 1.0
 """Seconds the idle thread waits for another lease before it ends."""
 
+GIVEN_UP = (
+    "%d epilogues couldn't be noted for ten minutes, and are given up: copies of those messages, if any come, do what "
+    "follows a run once more"
+)
+
 
 class Heartbeat:
     """Renews leases until they end. One per process: `process_heartbeat()`."""
@@ -90,12 +95,19 @@ class Heartbeat:
                 self._leases.drop(lease)
 
     def note(self, store: Store, due: Due) -> None:
-        """Write a note to *store*, or pay what is owed to it, within a second, off the caller's path."""
+        """Write a note to *store* within a second, or pay what is owed to it at once, off the caller's path."""
         if self._pid != os.getpid():
             self._reset()
         with self._lock:
             self._notebook.add(store, due, self._clock())
             self._start()
+            wake = self._notebook.next_at(self._wakes_at) < self._wakes_at
+        if wake:
+            self._bell.ring()
+
+    def owed_for(self, key: str) -> list[Owed]:
+        """What this process owes a store for *key*: next to nothing to ask while nothing is owed at all."""
+        return [owed for owed in self._owed() if owed.key == key] if self._notebook.owes else []
 
     def flush(self, seconds: float, *, grace: float = 0.0) -> None:
         """
@@ -198,7 +210,7 @@ class Heartbeat:
         now = self._clock()
         with self._lock:
             due = self._leases.take_due(now)
-            self._wakes_at = self._leases.next_at(now + LINGER)
+            self._wakes_at = self._leases.next_at(self._notebook.next_at(now + LINGER))
             sleep = self._wakes_at - now
         if not due:
             self._bell.wait(sleep)
@@ -284,7 +296,12 @@ class Heartbeat:
 
     def _settle(self, entries: list[Entry], *, failed: list[Entry]) -> None:
         with self._lock:
-            self._notebook.settle(entries, failed, self._clock())
+            given_up = self._notebook.settle(entries, failed, self._clock())
+            wake = self._notebook.next_at(self._wakes_at) < self._wakes_at
+        if wake:
+            self._bell.ring()
+        if given_up:
+            self._tell(functools.partial(logger.warning, GIVEN_UP, given_up))
 
     def _close(self, store: Store) -> None:
         try:

@@ -2,7 +2,8 @@
 Taking and giving back leases, safe at every line.
 
 Whatever interrupts an acquire (a soft time limit strikes at any line), the owner
-is known before the store is asked, so the lease can be given back by owner.
+is known before the store is asked, so the lease can be given back by owner. What an interruption
+leaves to be given back is given back in the background: where the store hangs, the time is up already.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ class Locker:
         """
         if claim.record:
             self._recording()
+        self._pay_first(claim.key)
         asked_at = self._clock()
         granted, lease = False, None
         try:
@@ -109,9 +111,9 @@ class Locker:
             self.heartbeat.watch(lease, self._emit)
         except BaseException as error:
             if lease is not None:
-                self.heartbeat.forget(lease)
+                self._let_go(lease)
             if granted or not isinstance(error, StoreUnavailable | ClaimMismatch):
-                self._give_back(claim)
+                self._give_back(claim, error)
             raise
         self._emit(events.Acquired(source, claim.key, lease, waited))
         return lease
@@ -135,7 +137,7 @@ class Locker:
         """
         if lease.pid != os.getpid():
             return None  # left by sys.exit(), say, through every `finally` of its parent
-        claim = replace(lease.claim, delivery=delivery) if ending is not None else lease.claim
+        claim = _ended(lease.claim, ending, delivery)
         trusted = lease.give_back()
         try:
             answer: ReleaseAnswer = lease.store.release(claim, lease.token, ending)
@@ -152,6 +154,19 @@ class Locker:
             self._emit(events.Lost(lease.source, lease.key, lease, answer.reason))
         self._tell_release(lease, "gone" if gone else "released")
         return answer
+
+    def release_later(self, lease: Lease, ending: Ending | None = None, delivery: str = "") -> None:
+        """
+        Have the heartbeat give the lease back: `release` was interrupted, and whether the store has heard isn't known.
+
+        Waits for nothing. As for a release that met no store, whatever comes after it is safe.
+        """
+        if lease.pid != os.getpid():
+            return
+        self._let_go(lease)
+        error = StoreUnavailable("The release was interrupted before the store had answered.")
+        self._tell_release(lease, "unreachable", error)
+        self._owe_release(lease, _ended(lease.claim, ending, delivery), ending, error)
 
     def claim_record(self, lease: Lease, claim: Claim) -> Done | None:
         """
@@ -206,6 +221,7 @@ class Locker:
         _tell_unrecorded(claim, ending, error, logging.WARNING)
         tell = teller_here()
         owed = Owed(
+            claim.key,
             call,
             until=self._clock() + worth(claim, ending),
             clock=self._clock,
@@ -240,6 +256,16 @@ class Locker:
             self.store.note([note])
         except StoreUnavailable:
             self.note(note)
+
+    def _pay_first(self, key: str) -> None:
+        """
+        What this process owes the store for *key* comes before it asks for it again.
+
+        Else a copy that comes as soon as the store is back could be granted the key of a run
+        whose end the store hasn't heard of.
+        """
+        for owed in self.heartbeat.owed_for(key):
+            owed.pay(self.store)
 
     def _ask(self, claim: Claim) -> Granted | Held | Ended | DeliveryEnded | Done:
         """Ask for the key; more than once only where the work is claimed under another key, by a run that died."""
@@ -304,17 +330,34 @@ class Locker:
             emit=self._emit,
         )
 
-    def _give_back(self, claim: Claim) -> None:
-        """Release by owner, as far as the store can be reached; the TTL is the rest."""
-        try:
-            self.store.release(claim, 0)
-        except StoreUnavailable as error:
-            logger.warning(
-                "The lease on %r, if it was granted, stays until its TTL ends: %s", claim.key, error
-            )
+    def _give_back(self, claim: Claim, cause: BaseException) -> None:
+        """
+        Release by owner what was, or may have been, granted; the TTL is the rest.
+
+        At once where the process is about to end (SystemExit and the like) or the store has just
+        answered; else, as after a soft time limit, in the background.
+        """
+        error = StoreUnavailable("The question for it was interrupted.")
+        if isinstance(cause, StoreUnavailable) or not isinstance(cause, Exception):
+            try:
+                self.store.release(claim, 0)
+                return  # noqa: TRY300 - what follows is for those who couldn't
+            except StoreUnavailable as unreachable:
+                error = unreachable
+                logger.warning(
+                    "The lease on %r, if it was granted, isn't given back yet: its TTL ends it in any case. %s",
+                    claim.key,
+                    error,
+                )
+        self._owe(lambda store: store.release(claim, 0), claim, None, error, paid=lambda _: None)
 
     def _tell_release(self, lease: Lease, outcome: str, error: Exception | None = None) -> None:
         self._emit(events.ReleasedLease(lease.source, lease.key, lease, outcome, lease.held_for, error))
+
+
+def _ended(claim: Claim, ending: Ending | None, delivery: str) -> Claim:
+    """What a release asks for: *claim*, for the *delivery* whose end is to be remembered."""
+    return claim if ending is None else replace(claim, delivery=delivery)
 
 
 def _may_have_freed(answer: Gone) -> bool:

@@ -35,7 +35,7 @@ PATIENCE = 600.0
 """Seconds for which a note that can't be written is kept."""
 
 PACE = 0.5
-"""Seconds between two tries while the store is out of reach; the heartbeat looks once a second."""
+"""Seconds between two tries while the store is out of reach; for notes alone the heartbeat looks once a second."""
 
 BUDGET = 1.0
 """Seconds after which a store that has failed is left in peace, whatever else there is: its renewals wait meanwhile."""
@@ -57,12 +57,15 @@ class Notebook:
         self._taken: dict[int, Entry] = {}
         self._not_before = 0.0
         self._failures = 0
+        self.owes = False
+        """Whether anything may be owed: else nobody has to look."""
 
     def __len__(self) -> int:
         return len(self._entries) + len(self._taken)
 
     def add(self, store: Store, due: Due, now: float) -> None:
         """Have *due* written to *store*, or paid to it."""
+        self.owes = self.owes or isinstance(due, Owed)
         self._entries.append((store, due, math.inf if isinstance(due, Owed) else now + PATIENCE))
 
     @property
@@ -70,6 +73,11 @@ class Notebook:
         """What isn't paid yet, also while somebody tries to."""
         kept = (due for _, due, _ in [*self._taken.values(), *self._entries])
         return [due for due in kept if isinstance(due, Owed) and not due.settled]
+
+    def next_at(self, latest: float) -> float:
+        """When to look again for what is owed, *latest* if nothing is: notes have time till then."""
+        waits = self.owes and any(isinstance(due, Owed) for _, due, _ in self._entries)
+        return min(self._not_before, latest) if waits else latest
 
     def take(self, now: float) -> list[Entry]:
         """What is to be written now; nothing while a store that was out of reach is left in peace."""
@@ -80,15 +88,22 @@ class Notebook:
         self._entries = []
         return taken
 
-    def settle(self, taken: list[Entry], failed: list[Entry], now: float) -> None:
-        """Those *taken* are written, but for the *failed*: keep these until their time is over."""
+    def settle(self, taken: list[Entry], failed: list[Entry], now: float) -> int:
+        """
+        Those *taken* are written, but for the *failed*: keep these until their time is over.
+
+        Returns how many are given up.
+        """
         self._failures = self._failures + 1 if failed else 0
         if failed:
             self._not_before = now + PACE
-        kept = [entry for entry in failed if entry[2] > now and id(entry) in self._taken]
+        left = [entry for entry in failed if id(entry) in self._taken]
+        kept = [entry for entry in left if entry[2] > now]
         self._entries = kept + self._entries
         for entry in taken:
             self._taken.pop(id(entry), None)
+        self.owes = self.owes and bool(self.owed)
+        return len(left) - len(kept)
 
     def take_back(self) -> None:
         """Have all written that are taken and aren't settled: twice at worst, which changes nothing."""

@@ -3,9 +3,9 @@ What a run owes the store at its end: its release, or the end of its record, tha
 
 A store that restarts while a run ends would else lose both the end of the delivery and the
 record of the work, and keep the key closed for what is left of the TTL. So the call is made
-again by the heartbeat, for as long as the process lives and anybody could gain by it. Whenever
-it arrives it is safe: the store's rules for a release that comes too late are the same as for one
-that was delayed on the way.
+again by the heartbeat, at once and then twice a second, for as long as the process lives and anybody
+could gain by it; and by whoever asks for the same key here, before that. Whenever it arrives it is
+safe: the store's rules for a release that comes too late are the same as for one that was delayed on the way.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 class Owed:
     """
-    One call to a store that is due, and safe to repeat; worth it *until* then, by *clock*.
+    One call to a store that is due for *key*, and safe to repeat; worth it *until* then, by *clock*.
 
     *paid* is called with the answer when it was made, *unpaid* with the last error when it is given up, or the
-    process is about to end without it: each once at most, from the heartbeat's threads.
+    process is about to end without it, from whichever thread has tried.
     """
 
     def __init__(
         self,
+        key: str,
         call: Callable[[Store], Any],
         *,
         until: float,
@@ -37,6 +38,7 @@ class Owed:
         paid: Callable[[Any], object],
         unpaid: Callable[[Exception], object],
     ) -> None:
+        self.key = key
         self._call = call
         self._until = until
         self._clock = clock
@@ -49,7 +51,7 @@ class Owed:
     def pay(self, store: Store) -> None:
         """Make the call, or give it up where its time is over; `StoreUnavailable` while it is owed still."""
         if self.settled:
-            return  # whoever made the call was struck before that was written down
+            return  # by another thread, or by one that was struck before it could write that down
         try:
             answer = self._call(store)
         except StoreUnavailable as error:
@@ -61,8 +63,9 @@ class Owed:
             self._error = error
             self._give_up()
         else:
-            self.settled = True
-            self._paid(answer)
+            first, self.settled = not self.settled, True
+            if first:
+                self._paid(answer)
 
     def tell(self) -> None:
         """Say once that it isn't paid: the process is about to end."""

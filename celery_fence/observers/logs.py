@@ -5,24 +5,77 @@ Every line has ``key``, ``token``, ``owner``, ``task_id``, ``task_name``, ``held
 and ``waited_for`` as attributes of its record (None where there is nothing to say).
 Grants, renewals and releases are DEBUG, misses INFO, a failing renewal WARNING (the first,
 second, fourth, eighth try and so on, the others DEBUG), a lost lease and a dead letter ERROR.
+A message that comes back because the store is out of reach is a WARNING at first and then now
+and then, the others INFO. Of what may come a thousandfold at once the first lines are written
+and the others counted (`celery_fence.observers.bounds`).
 """
 
 from __future__ import annotations
 
+import functools
 import logging
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 from celery_fence.locking import events
+from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.lease import Lease
+from celery_fence.observers.bounds import SPAN, Bounds
+
+if TYPE_CHECKING:
+    from celery_fence.locking.clock import Clock
 
 logger = logging.getLogger("celery_fence")
 
+NOW_AND_THEN = 30.0
+"""Seconds between two WARNINGs of a store that is out of reach."""
 
-def log(event: events.Event) -> None:
-    """Write the line of *event*."""
-    level, text = _line(event)
-    if logger.isEnabledFor(level):
-        logger.log(level, text, extra=_extras(event))
+LIMITS = {logging.INFO: 20, logging.WARNING: 20, logging.ERROR: 100}
+"""Lines of one kind that are written within `SPAN` seconds."""
+
+ONE_A_MESSAGE = (events.Missed, events.PutOff, events.CopyEnded, events.Skipped)
+"""No more of these than of Celery's own lines about the same messages."""
+
+
+class Log:
+    """Writes the lines of events; one for each app in each process."""
+
+    def __init__(self, clock: Clock | None = None, bounds: Bounds | None = None) -> None:
+        self._clock = clock or steady_clock()
+        self._bounds = bounds or Bounds(clock)
+        self._warned_at = -math.inf
+
+    def __call__(self, event: events.Event) -> None:
+        """Write the line of *event*, or count it where very many of its kind come at once."""
+        level, text = _line(event)
+        if isinstance(event, events.Missed) and event.holder is None:
+            level = self._level_of_outage()
+        if not logger.isEnabledFor(level):
+            return
+        if (
+            level == logging.DEBUG
+            or isinstance(event, ONE_A_MESSAGE)
+            or self._bounds.admit(
+                (type(event), level), LIMITS[level], functools.partial(_write_rest, event, level, text)
+            )
+        ):
+            _write(event, level, text)
+
+    def _level_of_outage(self) -> int:
+        now = self._clock()
+        if now - self._warned_at < NOW_AND_THEN:
+            return logging.INFO
+        self._warned_at = now
+        return logging.WARNING
+
+
+def _write(event: events.Event, level: int, text: str) -> None:
+    logger.log(level, text, extra=_extras(event))
+
+
+def _write_rest(event: events.Event, level: int, text: str, count: int) -> None:
+    """Say how many lines weren't written, of which this would have been the last."""
+    _write(event, level, f"And {count} more like this in the last {SPAN:.0f} s, the last one: {text}")
 
 
 def _line(event: events.Event) -> tuple[int, str]:
@@ -96,10 +149,11 @@ def _repeat(event: events.Skipped) -> str:
 
 def _refusal(event: events.Event) -> str:
     match event:
-        case events.Missed(outcome=outcome, delay=delay, attempt=attempt, holder=holder):
+        case events.Missed(outcome=outcome, delay=delay, attempt=attempt, holder=holder, error=error):
             when = f" in {delay:.1f} s" if delay else ""
             verb = "missed" if holder is not None else "couldn't ask for"
-            return f"{_who(event)} {verb} {event.key!r} (try {attempt}), {_held_by(holder)}: {outcome}{when}"
+            why = f". {error}" if error is not None else ""
+            return f"{_who(event)} {verb} {event.key!r} (try {attempt}), {_held_by(holder)}: {outcome}{when}{why}"
         case events.PutOff(delay=delay):
             return f"Put off a copy of {_who(event)}, which runs or has just ended on {event.key!r}, by {delay:.1f} s"
         case events.CopyEnded(how=how, age=age):
@@ -127,6 +181,7 @@ def _trouble(event: events.Event) -> str:
             return f"Lost the lease on {event.key!r} (token {lease.token}): {reason}"
         case events.DeadLetteredMessage(queue=queue, reason=reason, attempts=attempts):
             tries = "1 try" if attempts == 1 else f"{attempts} tries"
+            reason = "the store was out of reach" if reason == "store_unavailable" else reason
             return (
                 f"{_who(event)} gave up on {event.key!r} after {tries} ({reason}): dead-lettered to {queue!r}"
             )

@@ -10,6 +10,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from celery import current_task
+from celery.exceptions import SoftTimeLimitExceeded
 
 from celery_fence.errors import Contended, StoreUnavailable
 from celery_fence.locking import current
@@ -77,10 +78,20 @@ class Asking:
             tries += 1
 
     def give_back(self) -> None:
-        """Release the lease, if one was taken here and wasn't given back before; end the record in any case."""
+        """
+        Release the lease, if one was taken here and wasn't given back before; end the record in any case.
+
+        Where the soft time limit of the task around it strikes meanwhile, the heartbeat makes up
+        for the release: there is no time to ask again.
+        """
         locker = runtime(self._app).locker(self._ttl)
         if self._lease is not None:
-            locker.release(self._lease, self.ending)
+            try:
+                locker.release(self._lease, self.ending)
+            except SoftTimeLimitExceeded:
+                locker.release_later(self._lease, self.ending)
+                self._lease = None
+                raise
             self._lease = None
         if self._claimed_under is not None:
             locker.end_record(self._claimed_under, self._claim(), self.ending)

@@ -72,10 +72,11 @@ def dead_letter(run: Run, decision: GiveUp, count: Count, holder: Holder | None)
             count.waited(wall_clock()),
         )
     )
+    then = "key is free" if holder is not None else "lease store can be reached"
     elsewhere = "" if name == run.options.settings.dead_letter_queue else f" --queue {name}"
     return DeadLettered(
         f"Gave up on {run.subject!r} ({decision.reason}) after {_tries(count)}; the message lies in the queue "
-        f"{name!r}. Once the key is free, send it back: "
+        f"{name!r}. Once the {then}, send it back: "
         f"celery -A <app> fence dead-letters replay --id {run.task_id}{elsewhere}",
         key=run.subject,
         reason=decision.reason,

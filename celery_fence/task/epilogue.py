@@ -67,10 +67,10 @@ def _is_complete(run: Run, state: str | None) -> bool:
 
 
 def _note(run: Run) -> None:
-    """In the background where the end is remembered already; at once where it has to be remembered now."""
+    """In the background where the end is remembered already, or owed; at once where it has to be remembered now."""
     note = Note(run.key, run.identity, run.ended, run.options.settings.done_retention)
     locker = runtime(run.task.app).locker(run.options.ttl)
-    if run.remembered:
+    if run.remembered or run.owes:
         locker.note(note)
     else:
         locker.note_now(note)

@@ -15,8 +15,8 @@ from celery.signals import before_task_publish
 
 from celery_fence.locking.events import Emitter
 from celery_fence.locking.locker import Locker, Terms
-from celery_fence.observers import logs
 from celery_fence.observers import signals as signal_observer
+from celery_fence.observers.logs import Log
 from celery_fence.observers.tally import Tally
 from celery_fence.stores import from_url
 from celery_fence.task.notes import stamp_delivery
@@ -55,7 +55,7 @@ class Runtime:
         self._app = app
         self._lockers: dict[_Address, Locker] = {}
         self.tally = Tally()
-        self.emit = Emitter(self.tally, logs.log, signal_observer.send)
+        self.emit = Emitter(self.tally, Log(), signal_observer.send)
 
     def store(self, ttl: float) -> Store:
         """The store of the app's settings, with time-outs for leases of *ttl* seconds."""

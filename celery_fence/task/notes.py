@@ -90,6 +90,7 @@ class Notes:
     misses: Count = field(default_factory=Count)
     outages: Count = field(default_factory=Count)
     put_offs: int = 0
+    doubts: int = 0
     losses: int = 0
     route: Route | None = None
 
@@ -104,6 +105,7 @@ class Notes:
             misses=_record(Count, raw.get("misses")) or Count(),
             outages=_record(Count, raw.get("outages")) or Count(),
             put_offs=_plain(raw, "put_offs", int, 0),
+            doubts=_plain(raw, "doubts", int, 0),
             losses=_plain(raw, "losses", int, 0),
             route=_record(Route, raw.get("route")),
         )
@@ -128,6 +130,10 @@ class Notes:
     def put_off_again(self) -> Notes:
         """After a copy of a running message was put off."""
         return replace(self, put_offs=self.put_offs + 1)
+
+    def doubted_again(self) -> Notes:
+        """After a copy that could have run was put off, because its message has an outcome already."""
+        return replace(self.put_off_again(), doubts=self.doubts + 1)
 
     def missed(self, stage: int, attempt: int, now: float, route: Route) -> Notes:
         """After a miss that was decided in *stage*."""

@@ -27,11 +27,15 @@ from celery_fence.task.settings import visibility_timeout
 from celery_fence.task.skip import skip
 
 if TYPE_CHECKING:
+    from celery_fence.task.notes import Notes
     from celery_fence.task.run import Run
 
 logger = logging.getLogger(__name__)
 
 HOUR = 3600.0
+
+DOUBT = 2.0
+"""Seconds, at least, for which a copy waits for who may owe the store the end of its message."""
 
 OUTCOMES = {SendLater: "retry", SendToBack: "requeue", GiveUp: "dead_letter", SkipRun: "skip", Fail: "raise"}
 """What events call each decision."""
@@ -91,6 +95,27 @@ def _ended_unheard_of(run: Run) -> bool:
     when the store is back, and a copy may ask before. One call to the backend, for copies only.
     """
     return _is_marked_as_copy(run) and has_outcome(run)
+
+
+def is_doubtful(run: Run) -> bool:
+    """
+    Whether *run*, which has just been granted its key, may be a copy of a message that has ended.
+
+    It has an outcome, of which the lease store knows nothing:
+
+        the original   ends ... the store is away ... its lease expires        the store is told
+        the copy                                          the store is back ... granted
+
+    Whoever owes the store that end tells it within a second of its return. The copy waits for that once. If the
+    store knows nothing of it then, the outcome is another delivery's, or nobody is left to tell: the body runs.
+    A record (*record_key*) is left alone: a grant that is given back would take it from who is to write it.
+    """
+    return not run.notes.doubts and not run.record_key and _ended_unheard_of(run)
+
+
+def doubt(run: Run) -> Exception:
+    """What becomes of a doubtful copy, whose lease has been given back."""
+    return _come_again(run, DOUBT * (1 + random.random()), notes=run.notes.doubted_again())
 
 
 def outage(run: Run, error: StoreUnavailable) -> Exception:
@@ -197,12 +222,14 @@ def put_off(run: Run, holder: Holder | None) -> Exception:
     return _come_again(run, decision.delay if isinstance(decision, SendLater) else 1.0, holder)
 
 
-def _come_again(run: Run, delay: float, holder: Holder | None = None) -> Exception:
+def _come_again(
+    run: Run, delay: float, holder: Holder | None = None, *, notes: Notes | None = None
+) -> Exception:
     """Publish this copy for later and end it without a trace."""
     delay = min(max(delay, 1.0), longest_delay(run) or HOUR)
     try:
         # Without its expiry: Celery would write REVOKED under the id of the running message.
-        send_again(run.task, run.notes.put_off_again(), delay=delay, expires=None)
+        send_again(run.task, notes or run.notes.put_off_again(), delay=delay, expires=None)
     except Reject:
         raise
     except Exception:  # acknowledged early: the running original is all there is, and all there has to be
@@ -230,7 +257,7 @@ def _act(run: Run, policy: policies.Policy, asked: Miss, count: Count, why: Exce
     """Carry the policy's decision out; returns what to raise."""
     decision = decide(policy, asked)
     holder = asked.holder
-    _tell(run, asked, count, decision)
+    _tell(run, asked, count, decision, why if holder is None else None)
     outcome = _carry_out(run, decision, count, holder, why)
     # Only now: a dead letter that couldn't be published goes back to the broker, and has not ended.
     run.ended = ending_of_decision(decision)
@@ -304,7 +331,7 @@ def describe(holder: Holder) -> str:
     return f"{who} on {facts.host or 'an unknown host'}, {left}"
 
 
-def _tell(run: Run, asked: Miss, count: Count, decision: policies.Decision) -> None:
+def _tell(run: Run, asked: Miss, count: Count, decision: policies.Decision, error: Exception | None) -> None:
     outcome, delay = OUTCOMES[type(decision)], getattr(decision, "delay", None)
     if run.task.request.is_eager and delay is not None:
         outcome, delay = "raise", None  # nothing comes back later in eager mode
@@ -318,6 +345,7 @@ def _tell(run: Run, asked: Miss, count: Count, decision: policies.Decision) -> N
             delay,
             count.total + 1,
             count.waited(wall_clock()),
+            error,
         )
     )
 

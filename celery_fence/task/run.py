@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from celery.exceptions import SoftTimeLimitExceeded
+
 from celery_fence.errors import AlreadyDone, Contended, LeaseLost, StaleToken
 from celery_fence.locking.lease import Lease, NullLease
 from celery_fence.locking.store import Claim, Ending, Facts, Gone, Holder
@@ -64,6 +66,8 @@ class Run:
     skipping = False
     remembered = False
     """The store knows how it ended, from the release or the acquire."""
+    owes = False
+    """The store hasn't answered the release, which the heartbeat makes up for: no more is asked of it here."""
     outcome_stored = False
     mute = False
     """That the message comes back isn't to be stored: the result backend is away, or has its outcome."""
@@ -182,25 +186,31 @@ class Run:
         Give the lease back, once, and have the store remember how the delivery ended, if *marked*, and the record.
 
         What the store answered is kept for who decides what follows. Noted as done
-        only afterwards: where a soft time limit strikes on the way, the net under
-        `__call__` does it again.
+        only afterwards: where something strikes on the way, the net under `__call__` does
+        it again. A soft time limit that strikes while the store is asked comes too late: the
+        body is over and its outcome stands, and the heartbeat makes up for the release.
         """
         if self.released or not isinstance(self.lease, Lease):
             return
         if self.borrowed:
             self._end_record(self.lease, ending)
             return
-        self.answer = (
-            runtime(self.task.app)
-            .locker(self.options.ttl)
-            .release(
-                self.lease,
-                ending if self.identity or self.record_key else None,
-                self.identity if marked else "",
-            )
-        )
-        self.remembered = ending is not None and self.answer is not None
+        locker = runtime(self.task.app).locker(self.options.ttl)
+        told = ending if self.identity or self.record_key else None
+        delivery = self.identity if marked else ""
+        try:
+            self.answer = locker.release(self.lease, told, delivery)
+        except SoftTimeLimitExceeded:
+            locker.release_later(self.lease, told, delivery)
+        self.owes = self.answer is None
+        self.remembered = ending is not None and not self.owes
         self.released = True
+
+    def let_go(self) -> None:
+        """Have a lease that may have been granted given back, without waiting for the store."""
+        lease, self.lease = self.lease, None
+        if isinstance(lease, Lease) and not lease.ended:
+            runtime(self.task.app).locker(self.options.ttl).release_later(lease)
 
     def claim_record(self, held: Lease) -> Done | None:
         """Claim the record of this run under the lease of the execution around it; `Done` where its work was done."""

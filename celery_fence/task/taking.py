@@ -6,9 +6,11 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from celery.exceptions import SoftTimeLimitExceeded
+
 from celery_fence.errors import StoreUnavailable
 from celery_fence.locking import current, events
-from celery_fence.locking.lease import NullLease
+from celery_fence.locking.lease import Lease, NullLease
 from celery_fence.locking.records import Done
 from celery_fence.locking.store import DeliveryEnded, Held
 from celery_fence.task import endings, outcomes, repeats
@@ -19,7 +21,6 @@ from celery_fence.task.publish import refuse_broadcast
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from celery_fence.locking.lease import Lease
     from celery_fence.locking.store import Claim
     from celery_fence.task.run import Run
 
@@ -49,6 +50,9 @@ def take_lease(run: Run) -> None:
     except StoreUnavailable as error:
         _without_store(run, error)
         return
+    if isinstance(answer, Lease) and outcomes.is_doubtful(run):
+        run.release()
+        raise outcomes.doubt(run)
     if isinstance(answer, Held):
         raise outcomes.miss(run, key, answer.holder)
     if isinstance(answer, Done):
@@ -65,18 +69,32 @@ def _claim_under(run: Run, held: Lease) -> None:
 
 
 def _ask(run: Run, claim: Claim) -> Lease | Held | DeliveryEnded | Done:
-    return (
-        runtime(run.task.app)
-        .locker(run.options.ttl)
-        .acquire(
-            claim,
-            source=run.task,
-            terms=terms_of(run.options),
-            into=run.took,
-            waited=run.notes.misses.waited(run.now),
-            on_lost=_on_lost(run, interrupter(run.body)),
+    """
+    The store's answer.
+
+    A soft time limit that strikes meanwhile is an outage of the store: nothing has begun yet, so
+    nothing is over, and a task that is about to be asked for again hasn't failed.
+    """
+    try:
+        return (
+            runtime(run.task.app)
+            .locker(run.options.ttl)
+            .acquire(
+                claim,
+                source=run.task,
+                terms=terms_of(run.options),
+                into=run.took,
+                waited=run.notes.misses.waited(run.now),
+                on_lost=_on_lost(run, interrupter(run.body)),
+            )
         )
-    )
+    except SoftTimeLimitExceeded as limit:
+        run.let_go()
+        raise StoreUnavailable(
+            f"The soft time limit struck before the lease store had answered for {run.key!r}: the body hasn't "
+            "begun. See whether the store is slow, or out of reach; a time limit has to leave time for it "
+            '(docs/guarantees.md, "Time limits").'
+        ) from limit
 
 
 def _on_lost(run: Run, interrupt: Callable[[Lease], None]) -> Callable[[Lease], None]:

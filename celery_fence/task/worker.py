@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps
 from celery.signals import worker_shutdown
+from click import ClickException
 
 from celery_fence.errors import ConfigError, StoreUnavailable
 from celery_fence.locking.store import Checkable
@@ -23,6 +24,14 @@ logger = logging.getLogger(__name__)
 
 LAST_RELEASES = 2.0
 """Seconds an ending worker waits for the release of what its killed pool processes held."""
+
+
+class WrongSettings(ConfigError, ClickException):
+    """As `ConfigError`; `celery worker` shows its message alone, without a traceback of ours, and ends with 1."""
+
+
+class NoStore(StoreUnavailable, ClickException):
+    """As `StoreUnavailable`; shown as above."""
 
 
 class FenceStep(bootsteps.StartStopStep):
@@ -43,7 +52,7 @@ class FenceStep(bootsteps.StartStopStep):
             if finding.level == "warning":
                 logger.warning(finding.text)
         if errors:
-            raise ConfigError("\n".join(("celery-fence can't start this worker:", *errors)))
+            raise WrongSettings("\n".join(("celery-fence can't start this worker:", *errors)))
         _reach_store(parent.app)
 
     def start(self, parent: Any) -> None:
@@ -94,7 +103,7 @@ def _reach_store(app: Any) -> None:
             )
             return
         msg = f"celery-fence can't use its lease store, so this worker would run nothing: {error}"
-        raise StoreUnavailable(msg) from error
+        raise NoStore(msg) from error
     finally:
         keeper.close()
 

@@ -80,6 +80,7 @@ def test_a_worker_refuses_to_start_where_the_user_of_its_store_may_not(bench, ri
     assert "this worker would run nothing" in last_line
     assert f"may not run '{command}'" in last_line
     assert "grant +eval" in last_line
+    assert "Traceback" not in worker.log
 
 
 def test_a_worker_whose_tasks_may_run_unfenced_starts_where_its_store_refuses_and_says_so(bench):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -49,6 +50,39 @@ def test_a_run_whose_release_lost_its_reply_is_not_told_of_a_loss_when_others_ha
     assert released == ["released"]
     assert bench.ledger.facts("lease_lost", fence_key=f"job:{key}") == []
     assert "was no longer ours" not in world.far_worker.log
+
+
+def test_a_soft_time_limit_that_strikes_in_the_release_changes_no_outcome(world):
+    """Its signal, sent while the run waits for an answer that doesn't come."""
+    key, bench = world.bench.key(), world.bench
+    world.send("near", "patient", bench.key()).get(timeout=30)  # the server knows the scripts
+    result, gate = world.hold("far", key, value="done")
+    world.far.hold_replies()
+    gate.open()
+    wait_until(lambda: bench.holder(key) is None, what="the release was carried out")
+    os.kill(bench.ledger.starts(key)[0]["pid"], signal.SIGUSR1)
+    value = result.get(timeout=30)
+    world.far.reset()
+    world.far.heal()
+
+    assert value == "done"
+    assert len(bench.ledger.starts(key)) == 1
+    wait_until(lambda: f"Made up for the release of 'job:{key}'" in world.far_worker.log)
+
+
+def test_a_soft_time_limit_that_strikes_before_the_lease_is_there_brings_the_message_back(world):
+    key, bench = world.bench.key(), world.bench
+    world.far.hold()
+    result = bench.send("patient", key, {"value": "done"}, queue=world.queue("far"), soft_time_limit=1)
+    wait_until(lambda: result.state == "RETRY", timeout=30, what="it comes back")
+    reason = str(result.result)
+    world.far.reset()
+    world.far.heal()
+
+    assert "The soft time limit struck before the lease store had answered" in reason
+    assert result.get(timeout=60) == "done"
+    assert len(bench.ledger.starts(key)) == 1
+    wait_until(lambda: bench.holder(key) is None, what="its key is free")
 
 
 @pytest.fixture

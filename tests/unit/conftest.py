@@ -35,6 +35,11 @@ class HandBeaten(Heartbeat):
         renewer.renew, renewer.write = renewer._renew, renewer._write
         return renewer
 
+    def pay(self) -> None:
+        """Have all written and paid, as the threads would by and by."""
+        self._notebook._not_before = 0.0
+        self._hand_out_notes()
+
     def beat(self) -> int:
         """What the thread would do at this moment; returns how many leases were due."""
         due = self._leases.take_due(self._clock())

@@ -12,6 +12,7 @@ from celery_fence import FencedTask
 from celery_fence.errors import StoreUnavailable
 from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.store import Claim, DeliveryEnded, Ending, Granted
+from celery_fence.stores.memory import MemoryStore
 from celery_fence.task import outcomes
 from celery_fence.task.install import runtime
 
@@ -96,6 +97,22 @@ def test_a_value_too_large_to_keep_is_noted_after_its_result_at_one_more_call(de
     assert deliver(lambda task: "x" * 9000).state == "SUCCESS"
 
     assert at_once == ["returned"]
+    assert look().noted
+
+
+def test_a_run_whose_release_met_no_store_asks_it_for_nothing_more(deliver, look, at_once, monkeypatch):
+    release, asked = MemoryStore.release, []
+
+    def away_at_first(store, *given):
+        asked.append(given)
+        if len(asked) == 1:
+            raise StoreUnavailable("out of reach")
+        return release(store, *given)
+
+    monkeypatch.setattr(MemoryStore, "release", away_at_first)
+    assert deliver(lambda task: "value").state == "SUCCESS"
+
+    assert at_once == []
     assert look().noted
 
 

@@ -186,13 +186,13 @@ from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.lease import Lease
 from celery_fence.locking.locker import Locker, Terms
 from celery_fence.locking.store import Claim
-from celery_fence.observers.logs import log
+from celery_fence.observers.logs import Log
 from celery_fence.stores import from_url
 
 logging.basicConfig(level="DEBUG", stream=sys.stderr)
 renewals = []
 store = from_url("memory://thread")
-emit = Emitter(log, lambda event: renewals.append(type(event).__name__))
+emit = Emitter(Log(), lambda event: renewals.append(type(event).__name__))
 
 def take(key, ttl=0.5):
     lease = Locker(store, store, emit).acquire(

@@ -3,7 +3,9 @@ A soft time limit strikes at any line, also at ours.
 
 Celery raises it from a signal handler, so between any two lines. Here a trace
 function raises it at each line that a run goes through, one line per run, and each
-time nothing may be left: no lease that is renewed for ever, and none in the store.
+time nothing may be left: no lease that is renewed for ever, and none in the store once
+what is owed to it is paid. A run whose lease was asked for comes again, and one whose
+lease was given back keeps its outcome.
 """
 
 from __future__ import annotations
@@ -13,19 +15,23 @@ import gc
 import linecache
 import sys
 import threading
+import traceback
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from celery.app.trace import build_tracer
-from celery.exceptions import SoftTimeLimitExceeded
+from celery.exceptions import Retry, SoftTimeLimitExceeded
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 import celery_fence
-from celery_fence import FencedTask, hold
+from celery_fence import FencedTask, StoreUnavailable, hold
 from celery_fence.locking import duty
 from celery_fence.locking import heartbeat as heartbeat_module
+from celery_fence.locking.locker import Locker
+from celery_fence.locking.owed import Owed
 from celery_fence.stores import from_url
 
 ROOT = Path(celery_fence.__file__).parent
@@ -58,6 +64,8 @@ class Strike:
         self.at = at
         self.lines = 0
         self.where = ""
+        self.within = set()
+        """The functions that were being called when it struck."""
 
     def __call__(self, frame, event, arg):
         if frame.f_code.co_filename not in OURS:
@@ -74,6 +82,7 @@ class Strike:
                 self.lines += 1
                 if self.lines - 1 == self.at:
                     self.where = f"{frame.f_code.co_filename}:{number} {frame.f_code.co_name}"
+                    self.within = {each.f_code for each, _ in traceback.walk_stack(frame)}
                     raise SoftTimeLimitExceeded
             return line
 
@@ -171,14 +180,26 @@ def a_run_in_a_worker(app):
 
     def run():
         task_id = uuid.uuid4().hex
-        request = {"id": task_id, "hostname": "here", "delivery_info": {}, "headers": {}, "retries": 0}
+        route = {"exchange": "", "routing_key": app.conf.task_default_queue}
+        request = {"id": task_id, "hostname": "here", "delivery_info": route, "headers": {}, "retries": 0}
         value = trace(task_id, ("k",), {}, request).retval
         if isinstance(value, BaseException) or type(value).__name__ == "ExceptionInfo":
             error = getattr(value, "exception", value)
-            raise getattr(error, "exc", error)  # as Celery wraps what strikes while it stores the result
+            # As Celery wraps what strikes while it stores the result.
+            raise error if isinstance(error, Retry) else getattr(error, "exc", error)
         return value
 
     return run
+
+
+def pay_what_is_owed(heartbeat):
+    """As its thread would."""
+    with heartbeat._lock:
+        entries = heartbeat._notebook.take(float("inf"))
+        heartbeat._notebook.settle(entries, [], 0.0)
+    for store, due, _ in entries:
+        if isinstance(due, Owed):
+            due.pay(store)
 
 
 # One strike hits the end of a session that was forgotten, where Python can only tell of it.
@@ -197,12 +218,12 @@ def test_a_soft_time_limit_at_any_line_leaves_no_lease(app, heartbeats, kind):
 
     for at in range(uninterrupted.lines):
         strike = Strike(at)
-        try:
+        with suppress(SoftTimeLimitExceeded, StoreUnavailable, Retry):
             strike.during(run)
-        except SoftTimeLimitExceeded:
-            struck += 1
+        struck += bool(strike.where)
         if heartbeats[0].watching or store.holder("job:k"):
             collect_garbage()
+        pay_what_is_owed(heartbeats[0])
         if heartbeats[0].watching or store.holder("job:k"):
             left.append((strike.where, heartbeats[0].watching, store.holder("job:k") is not None))
             store.force_release("job:k")
@@ -218,7 +239,29 @@ def test_after_any_interruption_the_next_run_is_as_ever(app, heartbeats):
     uninterrupted.during(run)
 
     for at in range(0, uninterrupted.lines, 5):
-        with pytest.raises(SoftTimeLimitExceeded):  # noqa: PT012 - it may strike in the net, which Celery guards
+        with suppress(SoftTimeLimitExceeded, Retry):  # it may strike in the net, too, which Celery guards
             Strike(at).during(run)
-            raise SoftTimeLimitExceeded
         assert contextvars.copy_context().run(run) > 0
+
+
+def test_a_soft_time_limit_that_strikes_while_the_store_is_asked_decides_nothing(app, heartbeats):
+    """Before the body it is an outage of the store, and after it the value of the body stands."""
+    run = a_run_in_a_worker(app)
+    uninterrupted = Strike()
+    uninterrupted.during(run)
+    outcomes = {Locker.acquire: set(), Locker.release: set()}
+
+    for at in range(uninterrupted.lines):
+        strike, outcome = Strike(at), None
+        try:
+            outcome = type(strike.during(run))
+        except Retry as again:
+            outcome = type(again.exc)
+        except SoftTimeLimitExceeded as error:
+            outcome = type(error)
+        pay_what_is_owed(heartbeats[0])
+        for call, seen in outcomes.items():
+            if call.__code__ in strike.within:
+                seen.add(outcome)
+
+    assert outcomes == {Locker.acquire: {StoreUnavailable}, Locker.release: {int}}

@@ -11,8 +11,11 @@ from celery_fence.errors import LeaseLost, StoreUnavailable
 from celery_fence.locking import events
 from celery_fence.locking.lease import Lease, State
 from celery_fence.locking.locker import Locker, Terms
-from celery_fence.locking.store import Claim, Gone, Held, Released
+from celery_fence.locking.store import Claim, Ending, Gone, Held, Released
 from celery_fence.stores.memory import MemoryStore
+
+DELIVERED = Claim("job:1", "me", 30.0, delivery="d1", message="m1")
+RETURNED = Ending("returned")
 
 
 class Broken(MemoryStore):
@@ -178,6 +181,116 @@ def test_an_interrupted_acquire_leaves_nothing(acquire, onlooker, heartbeat, mon
 
     assert onlooker.holder("job:1") is None
     assert heartbeat.watching == 0
+
+
+class Interruption(Exception):
+    """What a soft time limit is to us: it strikes at any line, and the process goes on."""
+
+
+def test_what_an_interrupted_acquire_may_have_been_granted_is_given_back_without_waiting_for_the_store(
+    acquire, store, onlooker, heartbeat
+):
+    store.after = Interruption()
+    with pytest.raises(Interruption):
+        acquire()
+    assert onlooker.holder("job:1") is not None  # nobody has waited for a store that may hang
+    store.after = None
+    heartbeat.pay()
+
+    assert onlooker.holder("job:1") is None
+    assert heartbeat.watching == heartbeat.noting == 0
+
+
+def test_a_question_that_is_still_under_way_when_its_asker_was_interrupted_grants_nothing(
+    acquire, store, heartbeat
+):
+    store.before = Interruption()
+    with pytest.raises(Interruption):
+        acquire("me")
+    store.before = None
+    heartbeat.pay()
+
+    with pytest.raises(StoreUnavailable, match="has released"):
+        acquire("me")
+
+
+def test_a_grant_that_could_not_be_given_back_is_given_back_when_the_store_answers(
+    acquire, store, onlooker, heartbeat, down
+):
+    def into(_):
+        store.before = down
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        acquire(into=into)
+    store.before = None
+    heartbeat.pay()
+
+    assert onlooker.holder("job:1") is None
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_release_that_was_interrupted_is_made_later_and_remembers_the_end(  # noqa: PLR0917 - fixtures
+    locker, store, onlooker, heartbeat, told, heard
+):
+    lease = locker.acquire(DELIVERED, source="the task", terms=Terms(), into=lambda lease: None)
+    store.before, store.after = (None, Interruption()) if heard else (Interruption(), None)
+    with pytest.raises(Interruption):
+        locker.release(lease, RETURNED, "d1")
+    store.before = store.after = None
+    told.clear()
+    locker.release_later(lease, RETURNED, "d1")
+    heartbeat.pay()
+
+    assert onlooker.acquire(replace(DELIVERED, owner="copy")).ending == RETURNED
+    assert [(type(event), event.outcome) for event in told] == [
+        (events.ReleasedLease, "unreachable"),
+        (events.ReleasedLate, "released"),
+    ]
+    assert heartbeat.watching == 0
+
+
+def test_a_fork_makes_up_for_no_release(acquire, locker, heartbeat, onlooker):
+    lease = acquire()
+    lease.pid += 1
+    locker.release_later(lease)
+
+    assert heartbeat.noting == 0
+    assert heartbeat.watching == 1
+    lease.pid -= 1
+    locker.release(lease)
+
+
+def test_a_copy_that_asks_before_the_heartbeat_has_told_of_an_end_finds_it(
+    locker, store, clock, down, heartbeat
+):
+    lease = locker.acquire(DELIVERED, source="the task", terms=Terms(), into=lambda lease: None)
+    store.before = down
+    locker.release(lease, RETURNED, "d1")
+    clock.advance(30.1)
+    copy = replace(DELIVERED, owner="copy")
+    with pytest.raises(StoreUnavailable):
+        locker.acquire(copy, source="the task", terms=Terms(), into=lambda lease: None)
+    store.before = None
+    answer = locker.acquire(copy, source="the task", terms=Terms(), into=lambda lease: None)
+
+    assert answer.ending == RETURNED
+    heartbeat.pay()
+    assert heartbeat.noting == 0
+
+
+def test_what_is_owed_for_one_key_costs_another_no_call(locker, acquire, store, down, monkeypatch):
+    lease = locker.acquire(
+        replace(DELIVERED, key="job:2"), source=None, terms=Terms(), into=lambda lease: None
+    )
+    store.before = down
+    locker.release(lease, RETURNED, "d1")
+    store.before = None
+    released = []
+    monkeypatch.setattr(store, "release", lambda *asked: released.append(asked))
+    acquire()
+
+    assert released == []
 
 
 def test_a_release_frees_the_key_and_is_told_once(acquire, locker, onlooker, heartbeat, clock, told):  # noqa: PLR0917 - fixtures

@@ -125,6 +125,30 @@ def test_a_note_that_cannot_be_written_is_dropped_when_its_time_is_over(book):
     assert len(book) == 0
 
 
+def test_notes_that_are_given_up_are_told_of_with_their_number(heartbeat, noting, clock, caplog):
+    noting.down = True
+    for delivery in "abc":
+        heartbeat.note(noting, note(delivery))
+    heartbeat.pay()
+    clock.advance(PATIENCE + 1)
+    assert "given up" not in caplog.text
+    heartbeat.pay()
+
+    assert heartbeat.noting == 0
+    told = [record for record in caplog.records if "given up" in record.getMessage()]
+    assert [record.levelname for record in told] == ["WARNING"]
+    assert told[0].getMessage().startswith("3 epilogues couldn't be noted for ten minutes")
+
+
+def test_notes_that_are_written_at_last_are_not_told_of_as_given_up(heartbeat, noting, clock, caplog):
+    heartbeat.note(noting, note("a"))
+    clock.advance(PATIENCE + 1)
+    heartbeat.pay()
+
+    assert noting.batches == [["a"]]
+    assert "given up" not in caplog.text
+
+
 def test_a_store_that_stays_out_of_reach_is_told_of_aloud_ever_more_seldom(book, noting, caplog):
     noting.down = True
     for turn in range(1, 21):

@@ -30,6 +30,7 @@ class Restarting(MemoryStore):
     def __init__(self, name, clock):
         super().__init__(name, clock=clock)
         self.paid = threading.Event()
+        self.asked = threading.Event()
 
     def release(self, *asked):
         self._answer()
@@ -43,6 +44,7 @@ class Restarting(MemoryStore):
         self.paid.set()
 
     def _answer(self):
+        self.asked.set()
         if self.down:
             raise StoreUnavailable("out of reach")
 
@@ -102,6 +104,36 @@ def test_a_release_is_made_up_for_when_the_store_is_back(store, end_without_stor
     assert store.record("order:1").value == b"5"
 
 
+def test_it_is_tried_at_once_and_soon_again_however_seldom_the_heartbeat_looks_for_notes(
+    store, end_without_store, monkeypatch
+):
+    monkeypatch.setattr("celery_fence.locking.heartbeat.LINGER", 3600.0)
+    monkeypatch.setattr(notebook, "PACE", 0.01)
+    end_without_store()
+    for _ in range(3):
+        store.asked.clear()
+        assert store.asked.wait(10)
+    pay(store)
+
+
+def test_a_book_without_debts_lets_the_heartbeat_sleep(owe):
+    book = Notebook()
+    book.add(None, Note("k", "d", "returned", 60.0), 0.0)
+    assert (book.next_at(9.0), book.owes) == (9.0, False)
+    book.add(None, owe(lambda _: None), 0.0)
+    assert (book.next_at(9.0), book.owes) == (0.0, True)
+    taken = book.take(0.0)
+    assert book.next_at(9.0) == 9.0
+    book.settle(taken, taken, 5.0)
+    assert book.next_at(9.0) == 5.0 + notebook.PACE
+    taken = book.take(6.0)
+    for _, due, _ in taken[1:]:
+        due.pay(None)
+    book.settle(taken, [], 6.0)
+
+    assert (book.next_at(9.0), book.owes) == (9.0, False)
+
+
 def test_a_lease_whose_release_is_owed_is_not_renewed_any_more(store, end_without_store, heartbeat, clock):
     end_without_store()
     clock.advance(30.1)
@@ -123,6 +155,23 @@ def test_a_release_that_comes_too_late_touches_nothing_of_another_owner_and_is_n
     assert store.holder("job:1").token == grant.token
     assert [type(event) for event in told[1:]] == [events.ReleasedLease, events.ReleasedLate]
     assert told[-1].outcome == "gone"
+
+
+def test_it_is_told_of_once_whoever_pays(owe, outcome):
+    """Another thread pays it while this one waits for its answer."""
+
+    def call(_):
+        calls.append(1)
+        if len(calls) == 1:
+            owed.pay(None)
+            return "ours"
+        return "theirs"
+
+    calls = []
+    owed = owe(call)
+    owed.pay(None)
+
+    assert outcome == ["theirs"]
 
 
 def test_it_is_told_of_when_it_is_owed_and_when_it_is_paid(store, end_without_store, told, heartbeat, caplog):
@@ -205,6 +254,7 @@ def outcome():
 def owe(clock, outcome):
     def owe(call, until=2000.0):
         return Owed(
+            "job:1",
             call,
             until=until,
             clock=clock,

@@ -391,6 +391,12 @@ class TestTheEnds:
         assert decide(DeadLetter(queue="lost"), miss()) == GiveUp("lost", "held")
         assert decide(DeadLetter(), miss(holder=None)) == GiveUp(None, "store_unavailable")
 
+    def test_after_an_outage_the_store_is_the_reason_whichever_limit_was_reached(self):
+        attempts, wait = Retry(max_attempts=1), Retry(max_wait=5, then="raise")
+
+        assert decide(attempts, miss(holder=None, attempt=1)) == GiveUp(None, "store_unavailable")
+        assert decide(wait, miss(holder=None, waited=6.0)) == Fail("store_unavailable")
+
     def test_raise_fails(self):
         assert decide(Raise(), miss()) == Fail("held")
 

@@ -71,7 +71,7 @@ class GiveUp:
     """
     Publish the message to the dead-letter *queue* (None: the one of the settings), then fail.
 
-    *reason* is ``"held"``, ``"store_unavailable"``, ``"max_wait"`` or ``"max_attempts"``.
+    *reason* is ``"held"``, ``"max_wait"`` or ``"max_attempts"``; after an outage always ``"store_unavailable"``.
     """
 
     queue: str | None
@@ -119,7 +119,7 @@ def decide(policy: Policy, miss: Miss) -> Decision:
         spent = _budget_spent(stage, miss)
         if not spent:
             return _act(stage, miss, reason)
-        reason = spent
+        reason = spent if miss.holder is not None else reason
         miss = replace(miss, stage=miss.stage + 1, attempt=0, waited=0.0)
     raise ConfigError(f"The chain of {policy!r} has no end.")
 
