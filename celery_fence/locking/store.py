@@ -229,13 +229,15 @@ class Store(Protocol):
 
         Ask only while the lease is trusted: a lease that vanished (flush,
         restart, eviction) is put back with its old token when nobody holds the
-        key and no newer token was issued.
+        key and no newer token was issued. So is one in whose place the lease of another
+        owner with a smaller token is found: data of an earlier moment have come back.
         """
 
     def release(self, claim: Claim, token: int, ending: Ending | None = None) -> ReleaseAnswer:
         """
         Free the key if it is still this owner's, and remember how the delivery ended.
 
+        Also in the place of another owner's lease with a smaller token, as in `renew`.
         `Gone` otherwise, and the key isn't touched; the ending is still remembered,
         unless a copy of the same delivery holds the key or has ended it. Asked again,
         the same answer. With *token* 0, which is none, an owner gives back what it may have been

@@ -33,6 +33,10 @@ The delivery is there as a digest of fixed length (BLAKE2b, 32 hex digits), for 
 `layout` (now 1). A reader ignores fields it doesn't know. A lease of another layout
 is a lease: its owner, token and TTL are where they always were.
 
+**What somebody else wrote** under one of these names, of another type: a lease keeps others out all the same, a
+record is none; a counter, a marker or an index is deleted, and begun afresh. A number that can't be ours (not finite,
+below 0, from 2^53 on) reads as none.
+
 **Time** inside a script is the server's `TIME`. A token is
 ``max(last + 1, server time in microseconds)``: it goes on growing when the counter
 was lost, since the clock did not stop. It is formatted with ``%.0f``, because Lua's
