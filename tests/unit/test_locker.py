@@ -250,6 +250,14 @@ def test_a_release_that_was_interrupted_is_made_later_and_remembers_the_end(  # 
     assert heartbeat.watching == 0
 
 
+def test_a_lease_whose_release_was_interrupted_before_it_began_is_renewed_no_more(acquire, locker, heartbeat):
+    lease = acquire()
+    locker.release_later(lease)
+
+    assert lease.state is State.RELEASED
+    assert heartbeat.watching == 0
+
+
 def test_a_fork_makes_up_for_no_release(acquire, locker, heartbeat, onlooker):
     lease = acquire()
     lease.pid += 1

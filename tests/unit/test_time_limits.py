@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from celery.exceptions import SoftTimeLimitExceeded
 
@@ -27,13 +29,20 @@ def task(app):
 
 
 @pytest.fixture
-def strike_in(monkeypatch):
+def threads():
+    """Which thread made each call of the kind that was struck."""
+    return []
+
+
+@pytest.fixture
+def strike_in(monkeypatch, threads):
     """Let the soft time limit strike once, in a call of the store: before the server has heard, or after."""
 
     def strike_in(call, *, after=False):
         real, struck = getattr(MemoryStore, call), []
 
         def hangs(store, *asked):
+            threads.append(threading.get_ident())
             if struck:
                 return real(store, *asked)
             struck.append(asked)
@@ -70,6 +79,19 @@ def test_in_the_release_the_value_of_the_body_stands_and_the_release_is_made_up_
     assert len(struck) == 1
     assert end_of() == "returned"
     assert leases.holder("k") is None
+
+
+def test_in_the_release_the_record_of_the_work_is_made_up_for_too(app, in_worker, strike_in, end_of, leases):
+    @app.task(base=FencedTask, bind=True, lock_key="k", idempotency_key="once", name="recorded")
+    def recorded(self):
+        return "done"
+
+    strike_in("release")
+    outcome = in_worker(recorded, **MESSAGE)
+
+    assert outcome.state == "SUCCESS"
+    assert end_of(delivery="recorded|one|0|0.d") == "returned"
+    assert leases.record("once").done is not None
 
 
 def test_in_the_release_the_error_of_the_body_stands(task, in_worker, strike_in, end_of):
@@ -138,18 +160,23 @@ def test_in_the_body_it_is_the_outcome_as_ever(task, in_worker, end_of):
 
 
 def test_in_the_release_of_a_block_it_is_the_body_s_and_the_release_is_made_up_for(
-    task, in_worker, strike_in, leases
+    task, in_worker, strike_in, leases, threads
 ):
     def within_a_block(_):
-        with hold("inner"):
-            strike_in("release")
+        try:
+            with hold("inner"):
+                strike_in("release")
+        finally:
+            asked.extend(each for each in threads if each == threading.get_ident())
 
+    asked = []
     task.__class__.does = staticmethod(within_a_block)
     outcome = in_worker(task, **MESSAGE)
     process_heartbeat().flush(5.0)
 
     assert (outcome.state, type(outcome.value)) == ("FAILURE", SoftTimeLimitExceeded)
     assert leases.holder("inner") is None
+    assert len(asked) == 1  # and not once more of a store that may hang
 
 
 @pytest.mark.parametrize("stops", [SystemExit, KeyboardInterrupt])
