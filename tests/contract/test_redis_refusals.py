@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -243,6 +245,36 @@ def test_the_wording_of_other_versions_is_understood(what):
     ],
 )
 def test_what_is_not_provoked_here_has_its_advice_too(error, advised):
+    assert advised in advice(error)
+
+
+def quoted(cause):
+    """As redis-py makes an error of its own of one of the system's."""
+    try:
+        try:
+            raise cause
+        except OSError as below:
+            raise exceptions.ConnectionError(f"Error connecting: {below}")  # noqa: B904 - neither does redis-py
+    except exceptions.ConnectionError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("error", "advised"),
+    [
+        (quoted(ssl.SSLCertVerificationError("certificate verify failed")), "ssl_ca_certs"),
+        (quoted(ssl.SSLError(1, "wrong version number")), "whether it speaks TLS"),
+        (quoted(ssl.SSLEOFError(8, "EOF occurred in violation of protocol")), "can't be reached"),
+        (quoted(OSError(24, "Too many open files")), "ulimit -n"),
+        (quoted(socket.gaierror(-2, "Name or service not known")), "name can't be resolved"),
+        (quoted(ConnectionRefusedError(111, "Connection refused")), "see whether it runs"),
+        (exceptions.ConnectionError("Connection closed by server."), "rediss://"),
+        (exceptions.ResponseError("DENIED Redis is running in protected mode"), "protected mode"),
+        (exceptions.ResponseError("DB index is out of range"), "no database of that number"),
+        (exceptions.InvalidResponse("Protocol Error: b'HTTP/1.1 400'"), "something else listens"),
+    ],
+)
+def test_where_the_cause_is_known_it_is_said_what_to_do(error, advised):
     assert advised in advice(error)
 
 
