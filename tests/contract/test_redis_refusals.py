@@ -16,7 +16,14 @@ from redis import exceptions
 from celery_fence.errors import StoreUnavailable
 from celery_fence.locking.store import Claim, Ending, Granted, Kept, Released, Renewal
 from celery_fence.stores import from_url
-from celery_fence.stores.redis.failures import advice, is_no_primary, may_pass
+from celery_fence.stores.redis.failures import (
+    AllBusy,
+    ServerSilent,
+    advice,
+    is_lost_connection,
+    is_no_primary,
+    may_pass,
+)
 from celery_fence.testing.servers import embedded_server
 
 CLAIM = Claim("tenant:7:sync", "owner", 30.0, delivery="d1", message="m1")
@@ -303,3 +310,11 @@ def test_only_a_lost_connection_a_loading_server_and_a_replica_are_asked_again_a
     assert all(is_no_primary(error) and may_pass(error) for error in replicas)
     assert all(may_pass(error) and not is_no_primary(error) for error in passing)
     assert not any(may_pass(error) or is_no_primary(error) for error in lasting)
+
+
+def test_only_a_lost_connection_speaks_against_its_idle_sisters():
+    assert is_lost_connection(exceptions.ConnectionError())
+    assert is_lost_connection(ServerSilent())
+    assert not is_lost_connection(AllBusy())
+    assert not is_lost_connection(exceptions.ResponseError())
+    assert not any(may_pass(error) for error in (AllBusy(), ServerSilent()))
