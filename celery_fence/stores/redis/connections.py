@@ -25,7 +25,6 @@ from celery_fence.locking.native import new_lock
 from celery_fence.stores.redis.failures import AllBusy
 from celery_fence.stores.redis.urls import Address
 
-
 LOOK = 0.1
 """Seconds after which who waits for a connection looks whether one was lost, of which nobody told."""
 
