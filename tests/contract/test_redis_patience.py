@@ -110,6 +110,21 @@ class TestTime:
             store.holder(CLAIM.key)
         assert 0.8 < time.monotonic() - started < 1.8
 
+    def test_a_slow_resolver_is_not_asked_again_once_the_time_is_over(self, prefix, monkeypatch):
+        asked = []
+
+        def resolve(*_args, **_more):
+            asked.append(time.monotonic())
+            threading.Event().wait(0.4)
+            raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        store = from_url("redis://leases.test/0", prefix=prefix, timeout=0.1)
+
+        with pytest.raises(StoreUnavailable, match="name can't be resolved"):
+            store.holder(CLAIM.key)
+        assert len(asked) == 1
+
     def test_a_fresh_connection_sends_nothing_that_nobody_needs(self, client, server, prefix):
         client.config_resetstat()
         store = from_url(server.url, prefix=prefix)

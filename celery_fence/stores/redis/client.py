@@ -100,7 +100,8 @@ class Client:
                 if is_lost_connection(error):
                     # Its idle sisters are dead too: a restart, a failover.
                     self._connections.drop_idle()
-                if asked == ATTEMPTS or not may_pass(error):
+                over = time.monotonic() >= until  # by a slow resolver of names, which may be as slow again
+                if asked == ATTEMPTS or over or not may_pass(error):
                     raise unavailable(script.name, self._address, error) from error
             if asked > 1:
                 time.sleep(BACK_OFF * random.uniform(0.5, 1.5))
