@@ -48,8 +48,8 @@ def from_url(
     The store that lives at *url*; nothing is connected yet.
 
     *prefix* is the first part of every key in the store; *timeout*, in seconds,
-    bounds each wait for the server (a question with its repetitions takes at most
-    about three times as long); *counter_retention* is how many seconds the token counter
+    bounds each wait for the server (a question with all its waits and repetitions takes at
+    most three times as long); *counter_retention* is how many seconds the token counter
     of an idle key is kept.
 
     Raises:

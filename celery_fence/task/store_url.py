@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 READABLE: Final = ("redis", "rediss", "redis+socket", "unix", "valkey", "valkeys")
+CELERYS_OWN: Final = ("socket_timeout", "socket_connect_timeout", "retry_on_timeout", "retry_on_error")
 _WITH_TLS: Final = {"redis": "rediss", "valkey": "valkeys"}
 
 
@@ -23,7 +24,7 @@ class Nowhere:
 
 def inherited_url(app: Any, *, setting: str) -> str | Nowhere:
     """
-    The URL of the Redis result backend, else of the Redis broker, TLS options included.
+    The URL of the Redis result backend, else of the Redis broker, TLS options included, time-outs left out.
 
     `Nowhere` if neither is one server that celery-fence can read (a list of servers
     or a Sentinel isn't); it says how to write *setting*. Not an error yet: Celery
@@ -38,7 +39,7 @@ def inherited_url(app: Any, *, setting: str) -> str | Nowhere:
     for url, tls in candidates:
         found = _one_server(url)
         if found is not None:
-            return _with_tls(found, tls)
+            return _with_tls(_without_timeouts(found), tls)
     return Nowhere(
         f"celery-fence doesn't know where to keep its leases: neither the result backend "
         f"({_scheme(conf.result_backend)}) nor the broker ({_scheme(conf.broker_url)}) is a single Redis. "
@@ -56,6 +57,13 @@ def _one_server(url: object) -> str | None:
     if scheme not in READABLE or not separator or "," in rest.partition("?")[0]:
         return None
     return url
+
+
+def _without_timeouts(url: str) -> str:
+    """*url* without what is meant for Celery's own connections: those to a lease store have time-outs by the TTL."""
+    place, _, query = url.partition("?")
+    kept = [option for option in query.split("&") if option.partition("=")[0] not in CELERYS_OWN]
+    return f"{place}?{'&'.join(kept)}" if any(kept) else place
 
 
 def _with_tls(url: str, tls: object) -> str:

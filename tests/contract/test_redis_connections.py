@@ -12,16 +12,18 @@ from redis import exceptions
 
 from celery_fence.locking.store import Claim, Renewal
 from celery_fence.stores import from_url
-from celery_fence.stores.redis import client as module
-from celery_fence.stores.redis.client import Connections, Loan
+from celery_fence.stores.redis import client, connections
+from celery_fence.stores.redis.connections import Connections, Loan
+from celery_fence.stores.redis.failures import AllBusy
 from celery_fence.stores.redis.urls import parse_address
 
+FILES = (client.__file__, connections.__file__)
 LEASE = Renewal(Claim("a key", "an owner", 30.0), 1, 0.0)
 DEADLINE = 15.0
 
 
 class Strike:
-    """Raises SystemExit at the line of number *at* that a call goes through in the client's file."""
+    """Raises SystemExit at the line of number *at* that a call goes through in the client's files."""
 
     def __init__(self, at):
         self.at = at
@@ -29,11 +31,11 @@ class Strike:
         self.where = None
 
     def __call__(self, frame, event, arg):
-        return self.watch(set()) if frame.f_code.co_filename == module.__file__ else None
+        return self.watch(set()) if frame.f_code.co_filename in FILES else None
 
     def watch(self, seen):
         def line(frame, event, arg):
-            source = linecache.getline(module.__file__, frame.f_lineno).strip()
+            source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
             # Nothing strikes at a `try:`, nor on the way out of a `with` before its end is called.
             if (
                 event == "line"
@@ -82,10 +84,10 @@ def two():
     return Connections(parse_address("redis://localhost"), timeout=DEADLINE, limit=2)
 
 
-def take_in_thread(connections, taken):
+def take_in_thread(lender, taken):
     def take():
         try:
-            taken.append(connections.take())
+            taken.append(lender.take(time.monotonic() + DEADLINE))
         except exceptions.TimeoutError as error:
             taken.append(error)
 
@@ -95,7 +97,7 @@ def take_in_thread(connections, taken):
 
 
 def test_who_waits_is_woken_by_the_next_that_is_given_back(two, monkeypatch):
-    monkeypatch.setattr(module, "LOOK", 60.0)
+    monkeypatch.setattr(connections, "LOOK", 60.0)
     first, _second, taken = two.take(), two.take(), []
     thread = take_in_thread(two, taken)
     while not two._waiting:
@@ -117,20 +119,19 @@ def test_who_waits_gets_what_a_borrower_lost_without_a_word(two):
     assert [type(each) for each in taken] == [Loan]
 
 
-def test_more_than_the_limit_are_never_out_and_who_waits_too_long_is_told(two, monkeypatch):
-    monkeypatch.setattr(two, "_timeout", 0.05)
+def test_more_than_the_limit_are_never_out_and_who_waits_too_long_is_told(two):
     loans = [two.take(), two.take()]
-    with pytest.raises(exceptions.TimeoutError, match="all 2 connections of this process are busy"):
-        two.take()
+    with pytest.raises(AllBusy, match="none of 2"):
+        two.take(time.monotonic() + 0.05)
     assert two._waiting == {}
     two.give_back(loans.pop(), healthy=False)
 
     assert isinstance(two.take(), Loan)
 
 
-def test_a_ring_at_the_end_of_ones_patience_breaks_nothing(two, monkeypatch):
+def test_a_ring_at_the_end_of_ones_patience_breaks_nothing(two):
     """Borrower: waited long enough - another: gives back, rings - a third: takes it - borrower: waits again."""
-    loans, bell = [two.take(), two.take()], module._silent_bell()
+    loans, bell = [two.take(), two.take()], connections._silent_bell()
     assert not two._lend(Loan(), bell)
     for _ in range(2):
         two.give_back(loans.pop(), healthy=False)  # rings; the second time it is waited for, and rung already

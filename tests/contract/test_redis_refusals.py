@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +16,14 @@ from redis import exceptions
 from celery_fence.errors import StoreUnavailable
 from celery_fence.locking.store import Claim, Ending, Granted, Kept, Released, Renewal
 from celery_fence.stores import from_url
-from celery_fence.stores.redis.failures import advice, is_no_primary, may_pass
+from celery_fence.stores.redis.failures import (
+    AllBusy,
+    ServerSilent,
+    advice,
+    is_lost_connection,
+    is_no_primary,
+    may_pass,
+)
 from celery_fence.testing.servers import embedded_server
 
 CLAIM = Claim("tenant:7:sync", "owner", 30.0, delivery="d1", message="m1")
@@ -246,6 +255,36 @@ def test_what_is_not_provoked_here_has_its_advice_too(error, advised):
     assert advised in advice(error)
 
 
+def quoted(cause):
+    """As redis-py makes an error of its own of one of the system's."""
+    try:
+        try:
+            raise cause
+        except OSError as below:
+            raise exceptions.ConnectionError(f"Error connecting: {below}")  # noqa: B904 - neither does redis-py
+    except exceptions.ConnectionError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("error", "advised"),
+    [
+        (quoted(ssl.SSLCertVerificationError("certificate verify failed")), "ssl_ca_certs"),
+        (quoted(ssl.SSLError(1, "wrong version number")), "whether it speaks TLS"),
+        (quoted(ssl.SSLEOFError(8, "EOF occurred in violation of protocol")), "can't be reached"),
+        (quoted(OSError(24, "Too many open files")), "ulimit -n"),
+        (quoted(socket.gaierror(-2, "Name or service not known")), "name can't be resolved"),
+        (quoted(ConnectionRefusedError(111, "Connection refused")), "see whether it runs"),
+        (exceptions.ConnectionError("Connection closed by server."), "rediss://"),
+        (exceptions.ResponseError("DENIED Redis is running in protected mode"), "protected mode"),
+        (exceptions.ResponseError("DB index is out of range"), "no database of that number"),
+        (exceptions.InvalidResponse("Protocol Error: b'HTTP/1.1 400'"), "something else listens"),
+    ],
+)
+def test_where_the_cause_is_known_it_is_said_what_to_do(error, advised):
+    assert advised in advice(error)
+
+
 def test_only_a_lost_connection_a_loading_server_and_a_replica_are_asked_again_at_once():
     said, _ = OLDER_SERVERS["READONLY inside a script, up to 6"]
     replicas = [
@@ -271,3 +310,11 @@ def test_only_a_lost_connection_a_loading_server_and_a_replica_are_asked_again_a
     assert all(is_no_primary(error) and may_pass(error) for error in replicas)
     assert all(may_pass(error) and not is_no_primary(error) for error in passing)
     assert not any(may_pass(error) or is_no_primary(error) for error in lasting)
+
+
+def test_only_a_lost_connection_speaks_against_its_idle_sisters():
+    assert is_lost_connection(exceptions.ConnectionError())
+    assert is_lost_connection(ServerSilent())
+    assert not is_lost_connection(AllBusy())
+    assert not is_lost_connection(exceptions.ResponseError())
+    assert not any(may_pass(error) for error in (AllBusy(), ServerSilent()))

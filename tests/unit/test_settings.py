@@ -118,6 +118,19 @@ class TestWhenTheyCount:
 
         assert FenceSettings.of(app).url == "redis://results/1"
 
+    @pytest.mark.parametrize(
+        ("options", "kept"),
+        [
+            ("?socket_timeout=30&retry_on_timeout=true", ""),
+            ("?socket_timeout=30&db=2&socket_connect_timeout=3", "?db=2"),
+            ("?protocol=3&client_name=a", "?protocol=3&client_name=a"),
+        ],
+    )
+    def test_the_result_backends_timeouts_are_not_those_of_the_leases(self, options, kept):
+        app = app_with(result_backend=f"redis://results/1{options}")
+
+        assert FenceSettings.of(app).url == f"redis://results/1{kept}"
+
     def test_another_broker_moves_them_too(self):
         app = app_with()
         FenceSettings.of(app)

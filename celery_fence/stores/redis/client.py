@@ -7,44 +7,57 @@ version (8.1 repeats ten times, up to a minute). Every question of a lease store
 repeating, so a lost reply is asked for again here, on a fresh connection, within a
 bound.
 
+**Silence.** A connection that has worked and says nothing may have been forgotten by a firewall on
+the way: the question is asked again, on a fresh one. A fresh one that says nothing is the server's
+silence, and asking again would only keep the task's path waiting: what matters is repeated by
+others, after a pause (a renewal and a release by the heartbeat, an acquire by the outage
+policy). As idle connections are closed whenever one fails, a server that hangs costs two
+timeouts once, and one each time after that, until it answers again.
+
 Safe between threads and greenlets: a connection belongs to one asker at a time. Safe
 after a fork: a child never touches a connection of its parent.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import threading
 import time
-import weakref
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from redis import exceptions
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from celery_fence.errors import ConfigError
-from celery_fence.locking.native import new_lock
-from celery_fence.stores.redis.failures import is_no_primary, may_pass, unavailable
+from celery_fence.stores.redis.connections import Connections
+from celery_fence.stores.redis.failures import (
+    ServerSilent,
+    Unreadable,
+    is_lost_connection,
+    is_no_primary,
+    may_pass,
+    shape_of,
+    unavailable,
+)
 from celery_fence.stores.redis.scripts import Script
 from celery_fence.stores.redis.urls import Address
 
 ATTEMPTS = 3
-BACK_OFF = 0.05
-"""Seconds before the second attempt, give or take half; twice that before the third."""
+BACK_OFF = 0.1
+"""
+Seconds before the third attempt, give or take half.
 
-PATIENCE = 1.1
-"""Ask again within this many timeouts: after one that was for the reply, not after two (connect, reply)."""
+The second comes at once: mostly the first failed because the server had closed the connection while it was idle.
+"""
+
+TIMEOUTS = 3
+"""How many timeouts a call may take, with all its attempts, handshakes and the wait for a connection."""
 
 MAX_CONNECTIONS = 64
 
-LOOK = 0.1
-"""Seconds after which who waits for a connection looks whether one was lost, of which nobody told."""
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What redis-py or a reader of ours raises over an answer that isn't what a script of ours answers."""
 
 Words = Sequence[bytes | str | int]
+Answer = TypeVar("Answer")
 
 
 class Client:
@@ -55,195 +68,100 @@ class Client:
         self._timeout = timeout
         self._connections = Connections(address, timeout=timeout, limit=max_connections)
 
-    def ask(self, script: Script, keys: Sequence[bytes], arguments: Words) -> Any:
+    def ask(
+        self, script: Script, keys: Sequence[bytes], arguments: Words, read: Callable[[Any], Answer]
+    ) -> Answer:
         """
-        The server's answer to *script*: one command, one round trip.
+        What *read* makes of the server's answer to *script*: one command, one round trip.
 
         Asks again, on a fresh connection and at most twice, when the connection
-        failed or the reply was lost. One attempt takes at most two timeouts, one to
-        connect and one for the reply; all of them about three.
+        failed or the reply was lost. No wait is longer than one timeout, all of them together take
+        three at most (but for the resolver of names, which knows no timeout).
 
         Raises:
-            StoreUnavailable: there is no answer; whether the script ran isn't known.
+            StoreUnavailable: there is no answer, or none that *read* understands; whether the script ran
+                isn't known.
 
         """
-        return self.ask_counted(script, keys, arguments)[0]
+        return self.ask_counted(script, keys, arguments, lambda answer, _asked: read(answer))
 
-    def ask_counted(self, script: Script, keys: Sequence[bytes], arguments: Words) -> tuple[Any, int]:
-        """As `ask`; also how often it was asked: the script may have run as many times."""
-        started = time.monotonic()
-        attempt = 0
+    def ask_counted(
+        self, script: Script, keys: Sequence[bytes], arguments: Words, read: Callable[[Any, int], Answer]
+    ) -> Answer:
+        """As `ask`; *read* is told how often it was asked as well: the script may have run as many times."""
+        question = Question(script, keys, arguments)
+        until = time.monotonic() + TIMEOUTS * self._timeout
+        asked = 0
         while True:
-            attempt += 1
+            asked += 1
             try:
-                return self._ask_once(script, keys, arguments), attempt
+                return self._ask_once(question, until, asked, read)
             except (exceptions.RedisError, OSError) as error:
-                late = time.monotonic() - started >= PATIENCE * self._timeout
-                if attempt == ATTEMPTS or late or not may_pass(error):
-                    raise unavailable(script.name, self._address.description, error) from error
-            # One dead connection means that its idle sisters are dead too: a restart, a failover.
-            self._connections.drop_idle()
-            time.sleep(BACK_OFF * attempt * random.uniform(0.5, 1.5))
+                if is_lost_connection(error):
+                    # Its idle sisters are dead too: a restart, a failover.
+                    self._connections.drop_idle()
+                over = time.monotonic() >= until  # by a slow resolver of names, which may be as slow again
+                if asked == ATTEMPTS or over or not may_pass(error):
+                    raise unavailable(script.name, self._address, error) from error
+            if asked > 1:
+                time.sleep(BACK_OFF * random.uniform(0.5, 1.5))
 
     def close(self) -> None:
         """Close the idle connections; the next question opens a new one."""
         self._connections.drop_idle()
 
-    def _ask_once(self, script: Script, keys: Sequence[bytes], arguments: Words) -> Any:
-        loan = self._connections.take()
+    def _ask_once(
+        self, question: Question, until: float, asked: int, read: Callable[[Any, int], Answer]
+    ) -> Answer:
+        loan = self._connections.take(until)
         healthy = False
         try:
-            answer = _evaluate(loan.connection, script, keys, arguments)
+            raw = _evaluate(loan.connection, question)
+            answer = _understood(read, raw, asked)
             healthy = True
         except exceptions.ResponseError as error:
             healthy = not is_no_primary(error)
             raise
+        except (exceptions.TimeoutError, TimeoutError) as error:
+            if loan.connection.used:
+                raise
+            raise ServerSilent(str(error)) from error
         finally:
             # Also for an exception thrown into us, such as a soft time limit: its reply is on the way.
             self._connections.give_back(loan, healthy=healthy)
         return answer
 
 
-class Loan:
-    """
-    A connection that is lent.
+class Question(NamedTuple):
+    """What is asked: *script*, about *keys*."""
 
-    It counts for as long as its borrower has it. One who is struck (a soft time limit, an exception
-    thrown into its thread) between borrowing and giving back has given back by losing it.
-    """
-
-    __slots__ = ("__weakref__", "connection")
-
-    connection: Any
+    script: Script
+    keys: Sequence[bytes]
+    arguments: Words
 
 
-class Connections:
-    """At most *limit* connections to one server, the idle ones kept for the next asker."""
-
-    _lent: set[weakref.ref[Loan]]
-
-    def __init__(self, address: Address, *, timeout: float, limit: int) -> None:
-        self._class = address.connection_class
-        self._options = _connection_options(address, timeout)
-        self._timeout = timeout
-        self._limit = limit
-        self._description = address.description
-        self._start_empty()
-        # Wrong options are found now, not in the first task.
-        self._make()
-
-    def take(self) -> Loan:
-        """An idle connection or a new one; not necessarily connected yet."""
-        if self._pid != os.getpid():
-            # What is idle here is the parent's. Redis-py closes such a socket without ending the session.
-            self._start_empty()
-        loan, bell, end = Loan(), _silent_bell(), time.monotonic() + self._timeout
-        while not self._lend(loan, bell):
-            self._wait(bell, end - time.monotonic())
-        try:
-            loan.connection = self._idle.pop()
-        except IndexError:
-            loan.connection = self._make()
-        return loan
-
-    def give_back(self, loan: Loan, *, healthy: bool) -> None:
-        """Take the connection back: kept when *healthy*, else closed."""
-        try:
-            if healthy and loan.connection.pid == self._pid:
-                self._idle.append(loan.connection)
-            else:
-                _disconnect(loan.connection)
-        finally:
-            with self._lock:
-                self._lent.discard(weakref.ref(loan))
-                self._wake_one()
-
-    def _lend(self, loan: Loan, bell: Any) -> bool:
-        """Whether *loan* is within the limit; else *bell* rings when another is given back."""
-        with self._lock:
-            if len(self._lent) >= self._limit:
-                self._lent = _alive(self._lent)
-            if len(self._lent) >= self._limit:
-                self._waiting[bell] = None
-                return False
-            self._waiting.pop(bell, None)
-            self._lent.add(weakref.ref(loan))
-            return True
-
-    def _wait(self, bell: Any, seconds: float) -> None:
-        if seconds <= 0:
-            with self._lock:
-                self._waiting.pop(bell, None)
-            raise exceptions.TimeoutError(f"all {self._limit} connections of this process are busy")
-        bell.acquire(timeout=min(seconds, LOOK))
-
-    def _wake_one(self) -> None:
-        if self._waiting:
-            self._waiting.pop(bell := next(iter(self._waiting)))
-            if bell.locked():  # it may have been rung already, as its owner's patience ended
-                bell.release()
-
-    def drop_idle(self) -> None:
-        """Close the connections that nobody is using."""
-        if self._pid != os.getpid():
-            self._start_empty()
-        while self._idle:
-            with suppress(IndexError):  # another thread took it
-                _disconnect(self._idle.pop())
-
-    def _start_empty(self) -> None:
-        # No semaphore: what is thrown into a thread within its Python code would leave it taken.
-        self._lock = new_lock()
-        self._idle: list[Any] = []
-        self._lent = set()
-        self._waiting: dict[Any, None] = {}
-        self._pid = os.getpid()
-
-    def _make(self) -> Any:
-        try:
-            return self._class(**self._options)
-        except (TypeError, ValueError, exceptions.RedisError) as error:
-            raise ConfigError(
-                f"fence_url: an option of {self._description} can't be used: {error}"
-            ) from error
-
-
-def _silent_bell() -> Any:
-    """A lock that is taken until somebody rings; of the kind that lets other greenlets run meanwhile."""
-    bell = threading.Lock()
-    bell.acquire()
-    return bell
-
-
-def _alive(loans: set[weakref.ref[Loan]]) -> set[weakref.ref[Loan]]:
-    return {each for each in loans if each() is not None}
-
-
-def _connection_options(address: Address, timeout: float) -> dict[str, Any]:
-    options = {
-        "client_name": "celery-fence",
-        "socket_timeout": timeout,
-        "protocol": 2,
-        **address.options,
-        # The default of a connection up to 8.1; asking again is our own business, whatever comes.
-        "retry": Retry(NoBackoff(), 0),
-    }
-    if "path" not in options:
-        options = {"socket_connect_timeout": timeout, "socket_keepalive": True, **options}
-    return options
-
-
-def _evaluate(connection: Any, script: Script, keys: Sequence[bytes], arguments: Words) -> Any:
-    """Run *script* by its digest; a server that doesn't know it gets its text, once."""
+def _evaluate(connection: Any, question: Question) -> Any:
+    """Run the script by its digest; a server that doesn't know it gets its text, once."""
+    script, keys, arguments = question
+    if not connection.used:
+        _heard(connection.connect)
     try:
         connection.send_command("EVALSHA", script.digest, len(keys), *keys, *arguments)
-        return connection.read_response()
+        return _heard(connection.read_response)
     except exceptions.NoScriptError:
         connection.send_command("EVAL", script.text, len(keys), *keys, *arguments)
-        return connection.read_response()
+        return _heard(connection.read_response)
 
 
-def _disconnect(connection: Any) -> None:
-    # It is thrown away: that it can't even be closed is no news.
-    with suppress(exceptions.RedisError, OSError):
-        connection.disconnect()
+def _heard(step: Callable[[], Any]) -> Any:
+    try:
+        return step()
+    except UNREADABLE as error:
+        raise Unreadable(f"not the protocol of Redis, {error}") from error
+
+
+def _understood(read: Callable[[Any, int], Answer], answer: Any, asked: int) -> Answer:
+    try:
+        return read(answer, asked)
+    except UNREADABLE as error:
+        raise Unreadable(shape_of(answer)) from error

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import re
-from collections.abc import Mapping
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from redis import exceptions
 
 from celery_fence.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from celery_fence.stores.redis.urls import Address
 
 GRANTS = (
     "+eval +evalsha +time +hmget +hset +hdel +del +pttl +pexpire"
@@ -15,7 +22,33 @@ GRANTS = (
 )
 """What a user of the server needs (`ACL SETUSER`); without ``+info`` the check at start says less, no more."""
 
+SHOWN = 200
+"""How much of what the server or the driver said is repeated, in characters: it may be a web page."""
+
+FIRST_WORD = 40
+"""How much of an answer that can't be understood is shown, in bytes."""
+
 CLUSTER = "it is a Redis Cluster, which can't be used yet; point fence_url at a single server"
+
+NONSENSE = (
+    "it said what no Redis says to a lease script; see whether something else listens there, or a proxy on the way "
+    "is broken"
+)
+
+UNREACHABLE = "it can't be reached; see whether it runs and fence_url is right"
+UNKNOWN_NAME = "its name can't be resolved; see the host in fence_url, and the name server"
+NOT_TRUSTED = (
+    "its certificate isn't accepted; give the CA that has signed it (ssl_ca_certs in fence_url), and the name that "
+    "it is made out to"
+)
+NO_TLS = "TLS can't be agreed on; see the ssl_ options of fence_url, and whether it speaks TLS there (else redis://)"
+TLS_ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+HUNG_UP = "it closed the connection; see its log, and whether it wants TLS (rediss://) or none (redis://)"
+SILENT_TLS = (
+    "it didn't answer in time as TLS was being set up; see whether it speaks TLS at that port, and whether it is "
+    "overloaded, frozen or cut off"
+)
+ODD = "it refused; see its log"
 
 ADVICE_BY_TYPE: Mapping[str, str] = {
     "ReadOnlyError": "it is a read-only replica; point fence_url at the primary",
@@ -30,7 +63,16 @@ ADVICE_BY_TYPE: Mapping[str, str] = {
     "AskError": CLUSTER,
     "TryAgainError": CLUSTER,
     "ClusterCrossSlotError": CLUSTER,
+    "AllBusy": (
+        "all connections of this process to it were in use; it answers too slowly for so many runs at once: lower "
+        "the worker's concurrency, or bring the server nearer"
+    ),
+    "ServerSilent": (
+        "it didn't answer in time; see whether it is overloaded, frozen or cut off, or speaks TLS where fence_url "
+        "doesn't (rediss://), or the other way round"
+    ),
     "TimeoutError": "it didn't answer in time; see whether it is overloaded, frozen or cut off",
+    "InvalidResponse": NONSENSE,
 }
 
 ADVICE_BY_WORD: Mapping[str, str] = {
@@ -50,7 +92,16 @@ ADVICE_BY_WORD: Mapping[str, str] = {
     "unknown command": "it can't run scripts; they may be renamed or forbidden, or it isn't a Redis",
     "Unknown Redis command": "it can't run a command that scripts need; it may be renamed or forbidden",
     "max number of clients": ADVICE_BY_TYPE["MaxConnectionsError"],
+    "DENIED": "it is in protected mode, and so takes local connections only; set a password (requirepass) there",
+    "DB index is out of range": "it has no database of that number; see fence_url, and `databases` there",
+    "SELECT is not allowed in cluster mode": CLUSTER,
+    "Connection closed by server": HUNG_UP,
+    "Error setting client name": NONSENSE,
+    "Invalid Database": NONSENSE,
+    "Invalid RESP version": NONSENSE,
 }
+
+TOO_MANY_FILES = "it wasn't asked: too many files are open here; raise the limit of this process (ulimit -n)"
 
 FORBIDDEN = re.compile(
     "NOPERM|no permission|No permission|executing the script can't|at least one of the keys"
@@ -59,18 +110,45 @@ FORBIDDEN = re.compile(
 
 COMMAND = re.compile(r"'([\w|-]+)' command")
 
-UNREACHABLE = "it can't be reached; see whether it runs and fence_url is right"
-ODD = "it refused; see its log"
+
+class Unreadable(exceptions.RedisError):
+    """The server gave an answer that no script of ours gives; says what it was."""
 
 
-def unavailable(question: str, server: str, error: BaseException) -> StoreUnavailable:
-    """The error for *question*, such as ``"acquire"``, that *server* (without password) didn't answer."""
-    said = f"{type(error).__name__}: {error}"
-    return StoreUnavailable(f"The lease store {server} didn't answer {question!r}: {advice(error)}. ({said})")
+class AllBusy(exceptions.TimeoutError):
+    """No connection was free in time: nothing was asked."""
+
+
+class ServerSilent(exceptions.TimeoutError):
+    """No answer on a fresh connection either: it isn't the connection's fault."""
+
+
+def unavailable(question: str, address: Address, error: BaseException) -> StoreUnavailable:
+    """The error for *question*, such as ``"acquire"``, that the server at *address* didn't answer."""
+    said = address.without_password(f"{type(error).__name__}: {error}")
+    shown = said if len(said) <= SHOWN else f"{said[:SHOWN]}..."
+    return StoreUnavailable(
+        f"The lease store {address.description} didn't answer {question!r}: {advice(error)}. ({shown})"
+    )
+
+
+def shape_of(answer: Any) -> str:
+    """*answer* for people: how it begins. What a run has returned may be further on."""
+    if isinstance(answer, list):
+        return f"{len(answer)} items, first {shape_of(answer[0])}" if answer else "an empty list"
+    if isinstance(answer, bytes):
+        return repr(answer[:FIRST_WORD]) + ("..." if len(answer) > FIRST_WORD else "")
+    return repr(answer)
 
 
 def advice(error: BaseException) -> str:
     """What *error* means and what to do, beginning with "it", the server."""
+    if isinstance(error, Unreadable):
+        return NONSENSE
+    return _said_below(error) or _said_by(error)
+
+
+def _said_by(error: BaseException) -> str:
     if isinstance(error, exceptions.NoPermissionError) or FORBIDDEN.search(str(error)):
         return _missing_permission(str(error))
     for kind in type(error).__mro__:
@@ -82,12 +160,39 @@ def advice(error: BaseException) -> str:
     return UNREACHABLE if isinstance(error, exceptions.ConnectionError | OSError) else ODD
 
 
+def _said_below(error: BaseException) -> str | None:
+    """What is known from what redis-py made *error* of: the system's own error, which it only quotes."""
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return NOT_TRUSTED
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, TLS_ENDED):
+            return NO_TLS
+        if isinstance(cause, socket.gaierror):
+            return UNKNOWN_NAME
+        if isinstance(cause, TimeoutError) and "handshake" in str(cause):
+            return SILENT_TLS
+        if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
+            return TOO_MANY_FILES
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        found = found.__cause__ or found.__context__
+
+
 def may_pass(error: BaseException) -> bool:
     """Whether the same question on a fresh connection may well be answered: all questions bear repeating."""
-    if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
-        return False
+    lasting = (exceptions.AuthenticationError, exceptions.AuthorizationError, ServerSilent, AllBusy)
+    return (is_lost_connection(error) and not isinstance(error, lasting)) or is_no_primary(error)
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether the connection failed on which the question was asked, rather than the question."""
     passing = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
-    return isinstance(error, passing) or is_no_primary(error)
+    return isinstance(error, passing) and not isinstance(error, AllBusy)
 
 
 def is_no_primary(error: BaseException) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from celery_fence.locking.records import ClaimedElsewhere, Done, Record
 from celery_fence.locking.store import Claim, Ending
-from celery_fence.stores.redis.answers import claimed_of, facts_text, record_of
+from celery_fence.stores.redis.answers import claimed_of, ended_of, facts_text, keys_of, record_of, records_of
 from celery_fence.stores.redis.client import Client
-from celery_fence.stores.redis.names import Names, to_bytes, to_text
+from celery_fence.stores.redis.names import Names, to_bytes
 from celery_fence.stores.redis.scripts import Scripts
 from celery_fence.stores.redis.units import batches, milliseconds
 
@@ -23,8 +24,8 @@ class RedisRecords:
     def claim_record(self, claim: Claim, token: int) -> Done | ClaimedElsewhere | None:
         """As `Recording.claim_record`; one round trip."""
         names = self._names.record(to_bytes(claim.record))
-        answer = self._client.ask(self._scripts.claim_record, names, _words(claim, token))
-        return claimed_of(claim.record, answer)
+        read = partial(claimed_of, claim.record)
+        return self._client.ask(self._scripts.claim_record, names, _words(claim, token), read)
 
     def end_record(self, claim: Claim, token: int, ending: Ending | None) -> None:
         """As `Recording.end_record`; one round trip."""
@@ -32,7 +33,9 @@ class RedisRecords:
         words = [*_words(claim, token), int(returned)]
         if ending is not None and ending.result is not None:
             words.append(ending.result)
-        self._client.ask(self._scripts.end_record, self._names.record(to_bytes(claim.record)), words)
+        self._client.ask(
+            self._scripts.end_record, self._names.record(to_bytes(claim.record)), words, ended_of
+        )
 
     def record(self, key: str) -> Record | None:
         """As `Recording.record`; one round trip."""
@@ -41,7 +44,7 @@ class RedisRecords:
     def records(self) -> Iterator[Record]:
         """As `Recording.records`; one round trip for each of the 64 buckets and for each 100 records in one."""
         for index in self._names.record_indexes():
-            keys = [to_text(key) for key in self._client.ask(self._scripts.list, [index], ())]
+            keys = self._client.ask(self._scripts.list, [index], (), keys_of)
             for batch in batches(keys):
                 yield from filter(None, self._records(batch, with_values=False))
 
@@ -49,13 +52,12 @@ class RedisRecords:
         """As `Recording.delete_record`; one round trip."""
         name = to_bytes(key)
         arguments = (int(owner is not None), to_bytes(owner or ""), name)
-        answer = self._client.ask(self._scripts.delete_record, self._names.record(name), arguments)
-        return record_of(key, answer)
+        names = self._names.record(name)
+        return self._client.ask(self._scripts.delete_record, names, arguments, partial(record_of, key))
 
     def _records(self, keys: Sequence[str], *, with_values: bool) -> list[Record | None]:
         names = [self._names.record(to_bytes(key))[0] for key in keys]
-        answers = self._client.ask(self._scripts.records, names, (int(with_values),))
-        return [record_of(key, answer) for key, answer in zip(keys, answers, strict=True)]
+        return self._client.ask(self._scripts.records, names, (int(with_values),), partial(records_of, keys))
 
 
 def record_retention_ms(claim: Claim) -> int:

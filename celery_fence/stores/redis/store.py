@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from celery_fence.locking.store import (
     AcquireAnswer,
     Claim,
     Ending,
     ForceReleaseAnswer,
-    ForceReleased,
-    Held,
     History,
     Holder,
     Note,
@@ -22,14 +21,18 @@ from celery_fence.locking.store import (
 from celery_fence.stores.redis.answers import (
     acquired_of,
     facts_text,
+    forced_of,
     history_of,
-    holder_of,
+    holders_of,
+    keys_of,
+    noted_of,
+    policy_of,
     raised_of,
     released_of,
-    renewal_of,
+    renewals_of,
 )
 from celery_fence.stores.redis.client import Client
-from celery_fence.stores.redis.names import Names, to_bytes, to_text
+from celery_fence.stores.redis.names import Names, to_bytes
 from celery_fence.stores.redis.records import RedisRecords, record_retention_ms
 from celery_fence.stores.redis.scripts import load_scripts
 from celery_fence.stores.redis.units import batches, milliseconds
@@ -99,7 +102,9 @@ class RedisStore(RedisRecords):
             to_bytes(claim.record),
             record_retention_ms(claim),
         )
-        return acquired_of(claim, self._client.ask(self._scripts.acquire, self._keys(claim), arguments))
+        return self._client.ask(
+            self._scripts.acquire, self._keys(claim), arguments, partial(acquired_of, claim)
+        )
 
     def renew(self, renewals: Sequence[Renewal]) -> list[RenewAnswer]:
         """As `Store.renew`; one round trip for each 100 leases."""
@@ -123,8 +128,8 @@ class RedisStore(RedisRecords):
             facts_text(claim.facts) if claim.record else "",
             *_values(ending),
         ]
-        return released_of(
-            claim.key, *self._client.ask_counted(self._scripts.release, self._keys(claim), arguments)
+        return self._client.ask_counted(
+            self._scripts.release, self._keys(claim), arguments, partial(released_of, claim.key)
         )
 
     def note(self, notes: Sequence[Note]) -> None:
@@ -134,24 +139,23 @@ class RedisStore(RedisRecords):
             arguments: list[bytes | str | int] = []
             for note in batch:
                 arguments += (note.how, milliseconds("retention", note.retention))
-            self._client.ask(self._scripts.note, keys, arguments)
+            self._client.ask(self._scripts.note, keys, arguments, partial(noted_of, len(keys)))
 
     def raise_counter(self, claim: Claim, token: int, seen: int) -> RaiseAnswer:
         """As `Store.raise_counter`; one round trip."""
         keys = self._names.of(to_bytes(claim.key))[:2]
         arguments = (to_bytes(claim.owner), token, seen, self._retention_ms)
-        return raised_of(claim.key, self._client.ask(self._scripts.raise_counter, keys, arguments))
+        return self._client.ask(self._scripts.raise_counter, keys, arguments, partial(raised_of, claim.key))
 
     def force_release(self, key: str, owner: str | None = None) -> ForceReleaseAnswer:
         """As `Store.force_release`; one round trip."""
         name = to_bytes(key)
-        answer = self._client.ask(
+        return self._client.ask(
             self._scripts.force_release,
             self._names.of(name),
             (int(owner is not None), to_bytes(owner or ""), self._retention_ms, name),
+            partial(forced_of, key),
         )
-        holder = holder_of(key, answer)
-        return Held(holder) if holder and answer[0] == b"held" else ForceReleased(holder)
 
     def holder(self, key: str) -> Holder | None:
         """As `Store.holder`; one round trip."""
@@ -160,18 +164,18 @@ class RedisStore(RedisRecords):
     def leases(self) -> Iterator[Holder]:
         """As `Store.leases`; one round trip for each of the 64 buckets and for each 100 leases in one."""
         for index in self._names.indexes():
-            keys = [to_text(key) for key in self._client.ask(self._scripts.list, [index], ())]
+            keys = self._client.ask(self._scripts.list, [index], (), keys_of)
             for batch in batches(keys):
                 yield from filter(None, self._holders(batch))
 
     def history(self, key: str) -> History:
         """As `Inspectable.history`; one round trip."""
         counter = self._names.of(to_bytes(key))[1]
-        return history_of(self._client.ask(self._scripts.history, [counter], ()))
+        return self._client.ask(self._scripts.history, [counter], (), history_of)
 
     def check(self) -> list[str]:
         """As `Checkable.check`; one round trip. Warns of a server that throws keys away when its memory is full."""
-        policy = self._client.ask(self._scripts.check, self._names.check(), ()).decode()
+        policy = self._client.ask(self._scripts.check, self._names.check(), (), policy_of)
         return [EVICTION.format(store=self.description, policy=policy)] if policy not in SAFE_POLICIES else []
 
     def for_heartbeat(self) -> RedisStore:
@@ -208,13 +212,13 @@ class RedisStore(RedisRecords):
             arguments += (to_bytes(claim.owner), renewal.token, since_us, milliseconds("ttl", claim.ttl))
             arguments += (key, facts_text(claim.facts))
             arguments += (_lost_delay_ms(claim), to_bytes(claim.delivery), to_bytes(claim.message))
-        answers = self._client.ask(self._scripts.renew, keys, arguments)
-        return [renewal_of(each.claim.key, answer) for each, answer in zip(batch, answers, strict=True)]
+        return self._client.ask(
+            self._scripts.renew, keys, arguments, partial(renewals_of, [each.claim.key for each in batch])
+        )
 
     def _holders(self, keys: Sequence[str]) -> list[Holder | None]:
         names = [self._names.lease(to_bytes(key)) for key in keys]
-        answers = self._client.ask(self._scripts.holders, names, ())
-        return [holder_of(key, answer) for key, answer in zip(keys, answers, strict=True)]
+        return self._client.ask(self._scripts.holders, names, (), partial(holders_of, keys))
 
 
 def _values(ending: Ending | None) -> Iterator[bytes | str]:

@@ -8,6 +8,7 @@ options. The password goes into the options and nowhere else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -22,18 +23,19 @@ from celery_fence.errors import ConfigError
 TLS_SCHEMES = ("rediss", "valkeys")
 SOCKET_SCHEMES = ("unix", "socket", "redis+socket")
 
-# They belong to redis-py's pools or to kombu; the store has its own pool, waits and repetitions.
+# They belong to redis-py's pools or to kombu; the store has its own pool.
 NOT_FOR_A_CONNECTION = (
     "max_connections",
     "timeout",
-    "retry_on_timeout",
-    "retry_on_error",
     "decode_responses",
     "encoding",
     "encoding_errors",
     "legacy_responses",
     "visibility_timeout",
 )
+
+OUR_OWN = ("socket_timeout", "socket_connect_timeout", "retry_on_timeout", "retry_on_error")
+"""Options of a connection that the store derives from the TTL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class Address:
     description: str
     connection_class: type[Any]
     options: Mapping[str, Any] = field(repr=False)
+
+    def without_password(self, text: str) -> str:
+        """*text* for people: some servers repeat the command that they don't know, such as AUTH and its password."""
+        password = self.options.get("password")
+        return text.replace(password, "***") if password else text
 
 
 def parse_address(url: str) -> Address:
@@ -68,7 +75,7 @@ def parse_address(url: str) -> Address:
         kind: type[Any] = redis.UnixDomainSocketConnection
     else:
         where = {
-            "host": unquote(parts.hostname or "localhost"),
+            "host": _host(parts, shown),
             "port": port or 6379,
             "db": _database(parts, shown),
         }
@@ -84,6 +91,16 @@ def _shown(parts: SplitResult, port: int | None) -> str:
     host = parts.hostname or "localhost"
     host = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{host}:{port or 6379}/{parts.path.strip('/') or 0}"
+
+
+def _host(parts: SplitResult, shown: str) -> str:
+    host = unquote(parts.hostname or "localhost")
+    try:
+        # What looking up its name begins with.
+        host.encode("idna")
+    except UnicodeError as error:
+        raise ConfigError(f"fence_url: the host in {shown} can't be one ({error})") from error
+    return host
 
 
 def _socket_path(parts: SplitResult, shown: str) -> str:
@@ -114,6 +131,12 @@ def _query(parts: SplitResult, shown: str) -> dict[str, Any]:
     words = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     if "virtual_host" in words:
         words["db"] = words.pop("virtual_host").strip("/")
+    ours = [name for name in OUR_OWN if name in words]
+    if ours:
+        raise ConfigError(
+            f"fence_url: {ours[0]} can't be set, in the options of {shown}; time-outs and repetitions are derived "
+            f"from the TTL of a lease, which they must leave time to be kept. Leave it out."
+        )
     if any(name.startswith("ssl_") for name in words) and parts.scheme not in TLS_SCHEMES:
         raise ConfigError(f"fence_url: {shown} has ssl_ options but no TLS; write rediss:// (or valkeys://)")
     return {
@@ -128,11 +151,16 @@ def _option(name: str, text: str, shown: str) -> Any:
         return _credential_provider(text, shown)
     parser: Any = URL_QUERY_ARGUMENT_PARSERS.get(name, str)
     try:
-        return parser(text)
+        value = parser(text)
     except (TypeError, ValueError):
         raise ConfigError(
             f"fence_url: the value of {name} can't be read, in the options of {shown}"
         ) from None
+    if parser in (int, float) and not 0 <= value < math.inf:  # nan is nowhere between
+        raise ConfigError(
+            f"fence_url: {name} must be a number of 0 or more, not {value!r}, in the options of {shown}"
+        )
+    return value
 
 
 def _credential_provider(path: str, shown: str) -> Any:
