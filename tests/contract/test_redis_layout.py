@@ -212,6 +212,16 @@ def test_a_lease_of_another_owner_or_a_newer_token_isn_t_kept_though_all_else_is
     assert store.renew([Renewal(claim, grant.token, grant.since)])[0].reason == reason
 
 
+def test_an_owner_s_own_lease_that_is_closed_is_over_whatever_its_token(store, client):
+    lease = store._names.lease(KEY.encode())
+    claim = Claim(KEY, "o", 30.0, lost_delay=500.0)
+    grant = store.acquire(claim)
+    client.hset(lease, "token", grant.token - 1)
+    client.pexpire(lease, 400_000)
+
+    assert store.renew([Renewal(claim, grant.token, grant.since)])[0].reason == "expired"
+
+
 def test_a_renewal_leaves_the_lost_delay_as_it_was_granted(store, client):
     lease = store._names.lease(KEY.encode())
     for granted, renewed in ((500.0, 0.0), (0.0, 500.0)):

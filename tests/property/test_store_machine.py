@@ -36,6 +36,9 @@ from tests.chaos.model.facts import Claim, Key
 from tests.chaos.model.server import Server, expire, lose_counter
 from tests.chaos.model.translation import TICK, answer_of, claim_of
 
+# It talks to a server, and takes ten times as long on a machine that is as many times as busy.
+pytestmark = pytest.mark.timeout(600)
+
 NIGHTLY = os.environ.get("FENCE_HYPOTHESIS") == "nightly"
 RUN = settings(
     max_examples=2000 if NIGHTLY else 200,
