@@ -102,7 +102,8 @@ class Client:
                     self._connections.drop_idle()
                 over = time.monotonic() >= until  # by a slow resolver of names, which may be as slow again
                 if asked == ATTEMPTS or over or not may_pass(error):
-                    raise unavailable(script.name, self._address, error) from error
+                    cause = None if self._address.shows_password(str(error)) else error
+                    raise unavailable(script.name, self._address, error) from cause
             if asked > 1:
                 time.sleep(BACK_OFF * random.uniform(0.5, 1.5))
 

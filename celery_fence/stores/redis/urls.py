@@ -51,6 +51,10 @@ class Address:
         password = self.options.get("password")
         return text.replace(password, "***") if password else text
 
+    def shows_password(self, text: str) -> bool:
+        """Whether the password is in *text*."""
+        return self.without_password(text) != text
+
 
 def parse_address(url: str) -> Address:
     """
