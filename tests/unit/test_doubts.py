@@ -65,11 +65,18 @@ def test_it_is_put_off_once_and_finds_the_end_that_the_store_has_heard_of_since(
 
 
 @pytest.mark.usefixtures("has_outcome")
-def test_it_gives_the_store_time_to_hear_of_the_end(deliver, sent, monkeypatch):
-    delays = []
-    monkeypatch.setattr("celery_fence.task.outcomes.send_again", lambda *_, delay, **__: delays.append(delay))
+def test_it_gives_the_store_time_to_hear_of_the_end_and_leaves_the_key_free_meanwhile(
+    deliver, leases, monkeypatch
+):
+    def send_again(*_, delay, **__):
+        delays.append(delay)
+        holders.append(leases.holder("k"))
+
+    delays, holders = [], []
+    monkeypatch.setattr("celery_fence.task.outcomes.send_again", send_again)
     deliver(**COPY)
 
+    assert holders == [None]
     assert DOUBT <= delays[0] <= 2 * DOUBT
 
 
