@@ -1,7 +1,12 @@
-"""Databases of a test's own: SQLite in a file, PostgreSQL, MariaDB; each with its sync and its async driver."""
+"""
+Databases of a test's own: SQLite in a file, PostgreSQL, MariaDB; each with its sync and its async driver.
+
+SQLAlchemy's sync drivers can be others: FENCE_POSTGRESQL_DRIVER=psycopg2, FENCE_MARIADB_DRIVER=mysqldb.
+"""
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,12 +24,15 @@ DATABASES = [
     pytest.param("mariadb", marks=pytest.mark.needs("mariadb")),
 ]
 
+POSTGRESQL_DRIVER = os.environ.get("FENCE_POSTGRESQL_DRIVER", "psycopg")
+MARIADB_DRIVER = os.environ.get("FENCE_MARIADB_DRIVER", "pymysql")
+
 SERVERS = {
-    "postgres": ("postgresql+psycopg://postgres@127.0.0.1:5432/", "postgres"),
-    "mariadb": ("mysql+pymysql://root@127.0.0.1:3306/", ""),
+    "postgres": (f"postgresql+{POSTGRESQL_DRIVER}://postgres@127.0.0.1:5432/", "postgres"),
+    "mariadb": (f"mysql+{MARIADB_DRIVER}://root@127.0.0.1:3306/", ""),
 }
 
-ASYNC = {"pysqlite": "aiosqlite", "psycopg": "asyncpg", "pymysql": "aiomysql"}
+ASYNC = {"pysqlite": "aiosqlite", POSTGRESQL_DRIVER: "asyncpg", MARIADB_DRIVER: "aiomysql"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,7 @@ class Database:
     def async_engine(self, **options: Any) -> AsyncEngine:
         url = self.url
         for sync, its_async in ASYNC.items():
-            url = url.replace(f"+{sync}", f"+{its_async}")
+            url = url.replace(f"+{sync}:", f"+{its_async}:")
         return create_async_engine(url, **options)
 
 

@@ -79,7 +79,7 @@ class Plain:
         """Its SQLAlchemy URL."""
         url = self.database.url
         for sync, its_async in ASYNC.items() if asynchronous else ():
-            url = url.replace(f"+{sync}", f"+{its_async}")
+            url = url.replace(f"+{sync}:", f"+{its_async}:")
         return url
 
     def run(self, *statements):
