@@ -11,7 +11,7 @@ from celery.result import EagerResult
 from celery_fence.errors import AlreadyDone, LeaseLost, StaleToken
 from celery_fence.locking import current
 from celery_fence.locking.lease import Lease, NullLease
-from celery_fence.task import endings, losses, outcomes, repeats
+from celery_fence.task import ended_copies, endings, losses, outcomes, repeats
 from celery_fence.task.binding import PastAutoretry, bind_task, fences
 from celery_fence.task.django import OnCommit
 from celery_fence.task.install import runtime
@@ -177,7 +177,7 @@ class FencedTask(OnCommit, RetryToldOnce, Task):
                 raise self._after_refusal(run, refusal) from error
             run.end(endings.ending_of_error(error))
             if run.succeeded_by_copy and isinstance(error, Exception):
-                raise outcomes.superseded(run) from error
+                raise ended_copies.superseded(run) from error
             raise
         else:
             ending = endings.ending_of_value(run, value)
@@ -186,7 +186,7 @@ class FencedTask(OnCommit, RetryToldOnce, Task):
         finally:
             run.release()
         if run.succeeded_by_copy:
-            raise outcomes.superseded(run)
+            raise ended_copies.superseded(run)
         return value
 
     def _complete(self, run: Run, ending: Ending) -> Any:

@@ -14,8 +14,9 @@ from celery_fence.errors import StoreUnavailable
 from celery_fence.locking import events
 from celery_fence.locking.lease import Lease
 from celery_fence.locking.store import Ending, Gone
+from celery_fence.task.copies import HOUR, longest_delay
+from celery_fence.task.ended_copies import superseded
 from celery_fence.task.install import runtime
-from celery_fence.task.outcomes import HOUR, longest_delay, superseded
 from celery_fence.task.retries import retry
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from celery_fence.locking import current, events
 from celery_fence.locking.lease import Lease, NullLease
 from celery_fence.locking.records import Done
 from celery_fence.locking.store import DeliveryEnded, Held
-from celery_fence.task import endings, outcomes, repeats
+from celery_fence.task import ended_copies, endings, outcomes, repeats
 from celery_fence.task.install import runtime, terms_of
 from celery_fence.task.interrupt import interrupter
 from celery_fence.task.publish import refuse_broadcast
@@ -50,9 +50,9 @@ def take_lease(run: Run) -> None:
     except StoreUnavailable as error:
         _without_store(run, error)
         return
-    if isinstance(answer, Lease) and outcomes.is_doubtful(run):
+    if isinstance(answer, Lease) and ended_copies.is_doubtful(run):
         run.release()
-        raise outcomes.doubt(run)
+        raise ended_copies.doubt(run)
     if isinstance(answer, Held):
         raise outcomes.miss(run, key, answer.holder)
     if isinstance(answer, Done):
@@ -113,7 +113,7 @@ def _on_lost(run: Run, interrupt: Callable[[Lease], None]) -> Callable[[Lease], 
 
 def _ended_before(run: Run, end: DeliveryEnded) -> Lease | Held | DeliveryEnded | Done:
     """A copy of an ended delivery: complete what it left undone, without the body where that is possible."""
-    outcome = outcomes.ended_before(run, end)
+    outcome = ended_copies.ended_before(run, end)
     if outcome is not None:
         raise outcome
     if not endings.can_be_completed(run, end.ending):

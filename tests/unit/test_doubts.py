@@ -8,8 +8,8 @@ from celery import states
 from celery_fence import FencedTask
 from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.store import Claim, Ending
+from celery_fence.task.ended_copies import DOUBT
 from celery_fence.task.notes import HEADER, Notes
-from celery_fence.task.outcomes import DOUBT
 
 COPY = {"redelivered": True}
 FIRST = Notes("d")
@@ -73,7 +73,7 @@ def test_it_gives_the_store_time_to_hear_of_the_end_and_leaves_the_key_free_mean
         holders.append(leases.holder("k"))
 
     delays, holders = [], []
-    monkeypatch.setattr("celery_fence.task.outcomes.send_again", send_again)
+    monkeypatch.setattr("celery_fence.task.copies.send_again", send_again)
     deliver(**COPY)
 
     assert holders == [None]

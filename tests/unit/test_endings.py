@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from celery_fence import FencedTask
 from celery_fence.locking.policies import Fail, GiveUp, SendLater, SendToBack, SkipRun
 from celery_fence.locking.store import Claim, Ending, Note
-from celery_fence.task import outcomes
+from celery_fence.task import ended_copies
 from celery_fence.task.endings import (
     LARGEST_VALUE,
     ending_of_decision,
@@ -229,7 +229,7 @@ def put_off(monkeypatch):
     """Delays with which copies were published again."""
     delays = []
     monkeypatch.setattr(
-        "celery_fence.task.outcomes.send_again",
+        "celery_fence.task.copies.send_again",
         lambda task, notes, *, delay, expires: delays.append((delay, expires)),
     )
     return delays
@@ -269,9 +269,9 @@ def test_a_copy_of_a_young_unnoted_delivery_comes_again_later(job, remember, in_
 @pytest.fixture
 def old(monkeypatch):
     """What has ended, ended long ago."""
-    young = outcomes.ended_before
+    young = ended_copies.ended_before
     monkeypatch.setattr(
-        outcomes, "ended_before", lambda run, end: young(run, replace(end, age=end.age + 60.0))
+        ended_copies, "ended_before", lambda run, end: young(run, replace(end, age=end.age + 60.0))
     )
 
 

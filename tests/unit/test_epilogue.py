@@ -13,7 +13,7 @@ from celery_fence.errors import StoreUnavailable
 from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.store import Claim, DeliveryEnded, Ending, Granted
 from celery_fence.stores.memory import MemoryStore
-from celery_fence.task import outcomes
+from celery_fence.task import copies
 from celery_fence.task.install import runtime
 
 MESSAGE = {"id": "one", "headers": {"fence": {"delivery": "d"}}}
@@ -222,7 +222,7 @@ def test_a_run_whose_start_nobody_asked_for_is_not_shown_as_started(app, deliver
 def put_off(monkeypatch):
     """How often the message was published for later."""
     sent = []
-    monkeypatch.setattr(outcomes, "send_again", lambda task, notes, *, delay, expires: sent.append(delay))
+    monkeypatch.setattr(copies, "send_again", lambda task, notes, *, delay, expires: sent.append(delay))
     return sent
 
 

@@ -365,10 +365,10 @@ class TestWorkThatItsBodyFindsDone:
 
     def test_is_answered_with_the_result_that_was_found(self, charge, in_worker, stored, leases, skips):
         task = charge(lambda self: self_found(self, has_result=True, result={"charged": 9}))
-        outcome = in_worker(task, 7, 1, id="it")
+        outcome = in_worker(task, 7, 1, id="found")
 
         assert isinstance(outcome.value, Skipped)
-        assert stored("it") == ("SUCCESS", {"charged": 9})
+        assert stored("found") == ("SUCCESS", {"charged": 9})
         assert [facts["reason"] for _, facts in skips] == ["already_done"]
         assert leases.holder("tenant:7") is None
 
@@ -429,9 +429,9 @@ class TestADirectCall:
     def test_and_a_message_share_the_record(self, charge, in_worker, stored):
         task = charge()
         task(7, 1)
-        in_worker(task, 7, 1, id="it")
+        in_worker(task, 7, 1, id="shared")
 
-        assert stored("it") == ("SUCCESS", {"charged": 5})
+        assert stored("shared") == ("SUCCESS", {"charged": 5})
         assert len(charge.runs) == 1
 
     def test_that_fails_leaves_no_record(self, charge, leases):
