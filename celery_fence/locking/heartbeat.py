@@ -105,9 +105,11 @@ class Heartbeat:
         if wake:
             self._bell.ring()
 
-    def owed_for(self, key: str) -> list[Owed]:
-        """What this process owes a store for *key*: next to nothing to ask while nothing is owed at all."""
-        return [owed for owed in self._owed() if owed.key == key] if self._notebook.owes else []
+    def owed_for(self, key: str, place: object) -> list[Owed]:
+        """What this process owes for *key* at *place*: next to nothing to ask while nothing is owed at all."""
+        if not self._notebook.owes:
+            return []
+        return [owed for owed in self._owed() if (owed.key, owed.place) == (key, place)]
 
     def flush(self, seconds: float, *, grace: float = 0.0) -> None:
         """

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from celery_fence.errors import ClaimMismatch, ConfigError, StoreUnavailable
 from celery_fence.locking import events
 from celery_fence.locking.clock import steady_clock
+from celery_fence.locking.debts import Debts
 from celery_fence.locking.green import teller_here
 from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.lease import Lease
-from celery_fence.locking.owed import Owed, worth
 from celery_fence.locking.records import ClaimedElsewhere, Done, Recording
 from celery_fence.locking.store import DeliveryEnded, Ended, Ending, Gone, Granted, Held, Note
 from celery_fence.locking.trust import enough_trust_left, trust_deadline
@@ -63,6 +63,7 @@ class Locker:
         self._emit = emit
         self._heartbeat = heartbeat
         self._clock = clock or steady_clock()
+        self._debts = Debts(renewals, place, heartbeat=lambda: self.heartbeat, emit=emit, clock=self._clock)
 
     @property
     def heartbeat(self) -> Heartbeat:
@@ -97,7 +98,7 @@ class Locker:
         """
         if claim.record:
             self._recording()
-        self._pay_first(claim.key)
+        self._debts.pay_first(claim.key, self.store)
         asked_at = self._clock()
         granted, lease = False, None
         try:
@@ -143,7 +144,7 @@ class Locker:
             answer: ReleaseAnswer = lease.store.release(claim, lease.token, ending)
         except StoreUnavailable as error:
             self._tell_release(lease, "unreachable", error)
-            self._owe_release(lease, claim, ending, error)
+            self._debts.owe_release(lease, claim, ending, error)
             return None
         finally:
             # Renewed until the answer is there: whatever delays the release, the key stays ours till then.
@@ -166,7 +167,7 @@ class Locker:
         self._let_go(lease)
         error = StoreUnavailable("The release was interrupted before the store had answered.")
         self._tell_release(lease, "unreachable", error)
-        self._owe_release(lease, _ended(lease.claim, ending, delivery), ending, error)
+        self._debts.owe_release(lease, _ended(lease.claim, ending, delivery), ending, error)
 
     def claim_record(self, lease: Lease, claim: Claim) -> Done | None:
         """
@@ -194,44 +195,7 @@ class Locker:
             self._recording().end_record(held, lease.token, ending)
         except StoreUnavailable as error:
             call = lambda store: self._recording(store).end_record(held, lease.token, ending)  # noqa: E731
-            self._owe(call, claim, ending, error, paid=lambda _: None)
-
-    def _owe_release(
-        self, lease: Lease, claim: Claim, ending: Ending | None, error: StoreUnavailable
-    ) -> None:
-        since = self._clock()
-
-        def paid(answer: ReleaseAnswer) -> None:
-            outcome = "gone" if isinstance(answer, Gone) else "released"
-            late = self._clock() - since
-            self._emit(events.ReleasedLate(lease.source, lease.key, lease, outcome, late))
-
-        self._owe(lambda store: store.release(claim, lease.token, ending), claim, ending, error, paid=paid)
-
-    def _owe(
-        self,
-        call: Callable[[Store], object],
-        claim: Claim,
-        ending: Ending | None,
-        error: StoreUnavailable,
-        *,
-        paid: Callable[[Any], None],
-    ) -> None:
-        """Have *call* made by the heartbeat as soon as the store can be reached: the run has ended and goes on."""
-        _tell_unrecorded(claim, ending, error, logging.WARNING)
-        tell = teller_here()
-        owed = Owed(
-            claim.key,
-            call,
-            until=self._clock() + worth(claim, ending),
-            clock=self._clock,
-            paid=functools.partial(tell, paid),
-            unpaid=functools.partial(tell, _tell_unpaid, claim, ending),
-        )
-        try:
-            self.heartbeat.note(self._renewals, owed)
-        except RuntimeError:  # the machine has no thread to spare
-            owed.tell()
+            self._debts.owe(call, claim, ending, error, paid=lambda _: None)
 
     def _recording(self, store: Store | None = None) -> Recording:
         store = store or self.store
@@ -256,16 +220,6 @@ class Locker:
             self.store.note([note])
         except StoreUnavailable:
             self.note(note)
-
-    def _pay_first(self, key: str) -> None:
-        """
-        What this process owes the store for *key* comes before it asks for it again.
-
-        Else a copy that comes as soon as the store is back could be granted the key of a run
-        whose end the store hasn't heard of.
-        """
-        for owed in self.heartbeat.owed_for(key):
-            owed.pay(self.store)
 
     def _ask(self, claim: Claim) -> Granted | Held | Ended | DeliveryEnded | Done:
         """Ask for the key; more than once only where the work is claimed under another key, by a run that died."""
@@ -349,7 +303,7 @@ class Locker:
                     claim.key,
                     error,
                 )
-        self._owe(lambda store: store.release(claim, 0), claim, None, error, paid=lambda _: None)
+        self._debts.owe(lambda store: store.release(claim, 0), claim, None, error, paid=lambda _: None)
 
     def _tell_release(self, lease: Lease, outcome: str, error: Exception | None = None) -> None:
         self._emit(events.ReleasedLease(lease.source, lease.key, lease, outcome, lease.held_for, error))
@@ -373,28 +327,6 @@ def _may_have_freed(answer: Gone) -> bool:
     the first of these, or data were lost in the same moment; and its body is over.
     """
     return answer.repeated and answer.reason in {"taken", "superseded"}
-
-
-def _tell_unpaid(claim: Claim, ending: Ending | None, error: Exception) -> None:
-    if not isinstance(error, StoreUnavailable):
-        logger.error(
-            "What a run owed the store for %r is given up: the call broke", claim.key, exc_info=error
-        )
-    _tell_unrecorded(claim, ending, error, logging.ERROR)
-
-
-def _tell_unrecorded(claim: Claim, ending: Ending | None, error: Exception, level: int) -> None:
-    """Say that work is done of which there is no record: a WARNING while it may come yet, an ERROR in the end."""
-    if not (claim.record and ending is not None and ending.how == "returned"):
-        return
-    given_up = level == logging.ERROR
-    logger.log(
-        level,
-        "The work of %r is done, but its record couldn't be written%s: another message would do it again. %s",
-        claim.record,
-        "" if given_up else " yet, and is tried again while this process lives",
-        error,
-    )
 
 
 def _mismatch(claim: Claim, record: Record) -> ClaimMismatch:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class Owed:
     """
-    One call to a store that is due for *key*, and safe to repeat; worth it *until* then, by *clock*.
+    One call that is due for *key* to the store at *place*, and safe to repeat; worth it *until* then, by *clock*.
 
     *paid* is called with the answer when it was made, *unpaid* with the last error when it is given up, or the
     process is about to end without it, from whichever thread has tried.
@@ -31,6 +31,7 @@ class Owed:
     def __init__(
         self,
         key: str,
+        place: object,
         call: Callable[[Store], Any],
         *,
         until: float,
@@ -39,6 +40,7 @@ class Owed:
         unpaid: Callable[[Exception], object],
     ) -> None:
         self.key = key
+        self.place = place
         self._call = call
         self._until = until
         self._clock = clock

@@ -301,6 +301,26 @@ def test_what_is_owed_for_one_key_costs_another_no_call(locker, acquire, store, 
     assert released == []
 
 
+def test_what_is_owed_to_one_store_is_paid_to_no_other(  # noqa: PLR0917 - fixtures
+    locker, store, down, heartbeat, clock, onlooker, request
+):
+    """The same key in another place is another key: an end that was written there would be a lie."""
+    lease = locker.acquire(DELIVERED, source=None, terms=Terms(), into=lambda lease: None)
+    store.before = down
+    locker.release(lease, RETURNED, "d1")
+    elsewhere = MemoryStore(f"not {request.node.name}", clock=clock)
+    other = Locker(elsewhere, elsewhere, lambda _: None, place="elsewhere", heartbeat=heartbeat, clock=clock)
+    copy = replace(DELIVERED, owner="copy")
+    leases = []
+    taken = other.acquire(copy, source=None, terms=Terms(), into=leases.append)
+
+    assert leases == [taken]
+    other.release(taken)
+    store.before = None
+    heartbeat.pay()
+    assert onlooker.acquire(copy).ending == RETURNED
+
+
 def test_a_release_frees_the_key_and_is_told_once(acquire, locker, onlooker, heartbeat, clock, told):  # noqa: PLR0917 - fixtures
     lease = acquire()
     clock.advance(5)

@@ -255,6 +255,7 @@ def owe(clock, outcome):
     def owe(call, until=2000.0):
         return Owed(
             "job:1",
+            "here",
             call,
             until=until,
             clock=clock,
