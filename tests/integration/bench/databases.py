@@ -55,6 +55,19 @@ class Database:
         return create_async_engine(url, **options)
 
 
+def told_to_commit(engine: Engine) -> Engine:
+    """*engine*, whose driver is told to commit each statement by itself, behind SQLAlchemy's back."""
+
+    def tell(connection: Any, _record: Any) -> None:
+        if callable(connection.autocommit):
+            connection.autocommit(True)
+        else:
+            connection.autocommit = True
+
+    event.listen(engine, "connect", tell)
+    return engine
+
+
 @contextmanager
 def new_database(kind: str, directory: Path) -> Iterator[Database]:
     """A database that is dropped at the end, whoever is still connected to it."""

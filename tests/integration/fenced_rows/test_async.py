@@ -7,12 +7,15 @@ import asyncio
 import pytest
 from bench.leases import lease, under
 from bench.payouts import Invoice, Payout, accounts
-from sqlalchemy import select, update
-from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
+from sqlalchemy import make_url, select, update
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 
 from celery_fence import StaleToken
 from celery_fence.errors import ScopeMismatch, UnfencedWrite
 from celery_fence.fencing.sqlalchemy import execute_fenced, fence, fenced_update
+
+TOLD_TO_COMMIT = {"postgres": "postgresql+psycopg", "mariadb": "mysql+aiomysql"}
+"""Async drivers that can be told to commit each statement by themselves."""
 
 SEVEN = "SELECT state, last_fencing_token, last_fencing_owner FROM payouts WHERE id = 7"
 
@@ -155,3 +158,21 @@ def test_sessions_are_fenced_by_hand(raw, run):
     run(work)
 
     assert raw("SELECT state, amount, last_fencing_token FROM payouts") == [("scoped", 1, 6)]
+
+
+def test_a_driver_that_commits_by_itself_is_refused(database, raw):
+    if database.kind == "sqlite":
+        pytest.skip("also on CI: its driver has another word for it")
+
+    async def work():
+        url = make_url(database.url).set(drivername=TOLD_TO_COMMIT[database.kind])
+        careless = create_async_engine(url, connect_args={"autocommit": True})
+        try:
+            await write(careless)
+        finally:
+            await careless.dispose()
+
+    with under(lease("payout:7", 6)), pytest.raises(UnfencedWrite, match="autocommit"):
+        asyncio.run(work())
+
+    assert raw(SEVEN) == [("new", 5, "owner-5")]

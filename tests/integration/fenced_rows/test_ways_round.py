@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from bench.databases import told_to_commit
 from bench.leases import lease, under
 from bench.payouts import Invoice, Payout, Shadowed
 from sqlalchemy import ForeignKey, String, bindparam, create_engine, delete, lambda_stmt, select, update
@@ -379,7 +380,7 @@ def test_what_a_flush_may_write_is_no_licence_for_a_bulk_update_behind_it(engine
 def test_a_driver_that_commits_by_itself_is_refused(database, engine, raw, written):
     if database.kind == "sqlite":
         pytest.skip("also on CI: its driver has another word for it")
-    careless = create_engine(database.url, connect_args={"autocommit": True})
+    careless = told_to_commit(create_engine(database.url))
     with under(lease("payout:7", 6)), Session(careless) as session:
         session.get_one(Payout, 7).state = "late"
         with pytest.raises(UnfencedWrite, match="autocommit"):

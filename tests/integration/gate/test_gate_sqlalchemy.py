@@ -7,6 +7,7 @@ import uuid
 
 import psycopg
 import pytest
+from bench.databases import told_to_commit
 from bench.drivers import parameters
 from sqlalchemy import MetaData, create_engine, event, inspect, text
 from sqlalchemy.exc import OperationalError
@@ -272,7 +273,7 @@ def test_once_goes_through_again_in_the_transaction_that_has_passed(engine, scop
 @pytest.mark.parametrize("name", parameters("postgresql", "mariadb"))
 def test_a_driver_that_was_told_to_commit_by_itself_is_refused(databases, name, scope):
     """SQLAlchemy knows nothing of it: the lock on the gate would be gone at once."""
-    careless = create_engine(databases(name).url(), connect_args={"autocommit": True})
+    careless = told_to_commit(create_engine(databases(name).url()))
     with Session(careless) as session, pytest.raises(ConfigError, match="autocommit"):
         pass_gate(session, scope, writer(scope, 5))
     careless.dispose()
@@ -300,7 +301,7 @@ def test_after_an_error_of_the_database_a_gate_that_was_passed_is_asked_again(en
 @pytest.mark.needs("postgres")
 def test_an_async_connection_of_a_driver_is_refused(databases, scope):
     async def run():
-        url = databases("postgresql").url().replace("+psycopg", "")
+        url = f"postgresql://postgres@127.0.0.1/{databases('postgresql').place}"
         async with await psycopg.AsyncConnection.connect(url) as connection:
             with pytest.raises(ConfigError, match="not psycopg"):
                 pass_gate(connection, scope, writer(scope, 5))
