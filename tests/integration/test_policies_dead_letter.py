@@ -77,7 +77,10 @@ def test_failure_callbacks_run_as_for_any_failure(bench, held):
     told = wait_until(lambda: bench.ledger.facts("errback", key=errors))
 
     assert [(fact["of"], fact["failure"]) for fact in told] == [(result.id, "DeadLettered")]
-    assert bench.ledger.facts("task_failure", task_id=result.id)
+    wait_until(
+        lambda: bench.ledger.facts("task_failure", task_id=result.id),
+        what="its signal came, which is sent last",
+    )
 
 
 def test_a_message_that_was_acknowledged_early_is_dead_lettered_too(bench, held):

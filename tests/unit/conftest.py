@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import sys
-import traceback
+import threading
 import uuid
 from dataclasses import dataclass
 
@@ -15,8 +15,10 @@ from celery.app.trace import _install_stack_protection, build_tracer, reset_work
 from celery.signals import before_task_publish
 
 from celery_fence.errors import StoreUnavailable
+from celery_fence.locking import duty
 from celery_fence.locking.heartbeat import Heartbeat, process_heartbeat
 from celery_fence.locking.lease import Lease
+from celery_fence.locking.native import start_thread
 from celery_fence.locking.store import Claim, Facts, Granted, Kept, Released
 from celery_fence.stores import from_url
 from celery_fence.task.limits import allow_short_ttls
@@ -196,17 +198,31 @@ def sent(app):
 
 
 @pytest.fixture
-def strike():
-    """Throw SystemExit into each thread that runs a function, wherever it is; returns into how many."""
+def strike(monkeypatch):
+    """
+    Throw SystemExit into each thread on duty, wherever it is; returns into how many.
 
-    def strike(function):
-        struck = [
-            ident
-            for ident, innermost in sys._current_frames().items()
-            if any(frame.f_code is function.__code__ for frame, _ in traceback.walk_stack(innermost))
-        ]
+    One that is thrown into the clean-up of what can't be reached any more can't be raised: Python would tell the
+    hook for these, in the same thread.
+    """
+    on_duty = set()
+
+    def start(function):
+        def run():
+            on_duty.add(threading.get_ident())
+            try:
+                function()
+            finally:
+                on_duty.discard(threading.get_ident())
+
+        start_thread(run)
+
+    def strike():
+        struck = on_duty & set(sys._current_frames())
         for ident in struck:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(SystemExit))
         return len(struck)
 
+    monkeypatch.setattr(duty, "start_thread", start)
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
     return strike

@@ -16,7 +16,7 @@ import pytest
 from celery_fence.locking import duty, renewer
 from celery_fence.locking import heartbeat as module
 from celery_fence.locking.clock import steady_clock
-from celery_fence.locking.duty import Duty, Shift
+from celery_fence.locking.duty import Shift
 from celery_fence.locking.heartbeat import Heartbeat
 from celery_fence.locking.store import Note
 
@@ -165,7 +165,7 @@ def test_a_thousand_strikes_leave_every_lease_renewed_in_time(  # noqa: PLR0917 
     while len(complaints) < 1000:
         for bell in bells:
             bell.ring()  # or they would only be struck as they wake
-        strike(Duty._run)
+        strike()
         NAP.wait(len(complaints) % 7 / 10_000)
         shortest = min(shortest, *(lease.trusted_for for lease in leases))
     renewed_again(leases)

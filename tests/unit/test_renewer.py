@@ -8,7 +8,6 @@ import time
 import pytest
 
 from celery_fence.locking import duty
-from celery_fence.locking.duty import Duty
 from celery_fence.locking.renewer import Renewer
 
 
@@ -80,7 +79,7 @@ def test_strikes_at_any_line_of_its_thread_keep_no_later_work_from_being_done(
     for number in range(100):
         renewer.renew([number])
         time.sleep(number % 7 / 10_000)  # so that it is struck at other lines
-        strike(Duty._run)
+        strike()
     renewer.renew(["the last"])
 
     assert last.wait(10)
