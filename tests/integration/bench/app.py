@@ -16,6 +16,7 @@ from celery import signals as celery_signals
 from kombu import Exchange, Queue
 
 from bench import bodies
+from bench.redelivery import sweep_often
 
 WORLD = "BENCH_WORLD"
 HOOKS = ("task_success", "task_failure", "task_retry", "task_postrun", "task_revoked", "task_rejected")
@@ -71,6 +72,7 @@ def linger(sender: Any = None, **_: Any) -> None:
 
 
 if WORLD in os.environ:
+    sweep_often()
     app = build_app(json.loads(os.environ[WORLD]))
     app.set_current()
     listen(app)

@@ -56,7 +56,7 @@ def questions_asked(bench: Bench) -> Iterator[Counter[str]]:
 
     def follow() -> None:
         for entry in monitor.listen():
-            words = entry["command"].split()
+            words = entry["command"].split() or [""]
             if words[0].upper() == "ECHO":
                 return
             if words[0].upper() == "EVALSHA":
