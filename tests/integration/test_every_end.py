@@ -196,7 +196,10 @@ def value_of(result: AsyncResult) -> Any:
 
 
 def is_running(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_chord_part_that_fails_frees_its_key_and_fails_the_chord(bench):

@@ -13,6 +13,8 @@ from celery.events.state import State
 
 from bench.waiting import wait_until
 
+HELLO = "bench-hello"
+
 
 class Monitor:
     """A `celery.events` State that a thread keeps up to date, and the raw events."""
@@ -48,6 +50,13 @@ class Monitor:
         self.events.append(event)
 
 
+def is_heard(app: Celery, monitor: Monitor) -> bool:
+    """Send one more event of our own; whether one has come."""
+    with app.events.default_dispatcher() as dispatcher:
+        dispatcher.send(HELLO)
+    return any(event["type"] == HELLO for event in list(monitor.events))
+
+
 @contextmanager
 def watching(app: Celery) -> Iterator[Monitor]:
     """A `Monitor` on *app*'s events for the length of the block."""
@@ -60,6 +69,8 @@ def watching(app: Celery) -> Iterator[Monitor]:
         )
         thread.start()
         assert ready.wait(20), "no event consumer within 20 s"
+        # On Redis it subscribes only after it has said that it is ready.
+        wait_until(lambda: is_heard(app, monitor), what="the monitor hears")
         yield monitor
         receiver.should_stop = True
         thread.join(10)
