@@ -9,16 +9,22 @@ LONGEST = 3600.0
 
 
 class SteppedClock(Fault):
-    """Forward beyond the margin, so that leases end early, or back, so that they live longer; then right again."""
+    """
+    Forward beyond the margin, so that leases end early, or back, so that they live longer; then right again.
+
+    Only where the server answers: one that is asleep (F7) under libfaketime would sleep for the step as well.
+    """
 
     def strike(self) -> bool:
         """Step."""
         size = self.world.plan.ttl * 0.5 if self.plan.roll < 0.3 else self.plan.roll * LONGEST
         self.target, self.step = "server", size if self.plan.how == "forward" else -size
         self.detail = f"{self.step:+.1f} s"
+        self.world.client.ping()
         self.world.offset.write_text(f"{self.step:+.3f}")
         return True
 
     def heal(self) -> None:
         """The right time again."""
+        self.world.client.ping()
         self.world.offset.write_text("+0")
