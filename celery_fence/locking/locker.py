@@ -149,10 +149,10 @@ class Locker:
         finally:
             # Renewed until the answer is there: whatever delays the release, the key stays ours till then.
             first = self._let_go(lease)
-        gone = isinstance(answer, Gone) and not (trusted and _may_have_freed(answer))
-        if first and gone and isinstance(answer, Gone):
-            lease.lost_reason = answer.reason
-            self._emit(events.Lost(lease.source, lease.key, lease, answer.reason))
+        gone = answer if isinstance(answer, Gone) and not (trusted and _may_have_freed(answer)) else None
+        if first and gone:
+            lease.lost_reason = gone.reason
+            self._emit(events.Lost(lease.source, lease.key, lease, gone.reason))
         self._tell_release(lease, "gone" if gone else "released")
         return answer
 
