@@ -73,10 +73,6 @@ def _after_task(task: Any, task_id: str) -> None:
     wait_until(lambda: bodies.ledger_of(task.app).facts("task_success", task_id=task_id))
 
 
-def _after_boundary(task: Any, key: str) -> None:
-    wait_until(lambda: bodies.ledger_of(task.app).facts("boundary", key=key))
-
-
 def _first_raises(task: Any, plan: bodies.Plan) -> Any:
     """The first run of the message fails, each later one returns."""
     first = bodies.ledger_of(task.app).facts("start", task_id=task.request.id)[0]
@@ -89,7 +85,7 @@ def _replace(task: Any, plan: bodies.Plan) -> Any:
     return task.replace(task.app.tasks["plain"].s(plan["replaced_by"], {"value": plan["value"]}))
 
 
-bodies.HOLDS.update(after_task=_after_task, after_boundary=_after_boundary)
+bodies.HOLDS["after_task"] = _after_task
 bodies.ENDINGS.update(
     first_raises=_first_raises, replace=_replace, large=lambda task, plan: plan["value"] * 9000
 )
