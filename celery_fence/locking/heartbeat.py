@@ -2,7 +2,7 @@
 The heartbeat: one scheduler per process that renews every lease.
 
 It starts with the first lease, in a thread of the operating system (also under
-gevent and eventlet), notices a fork, renews in batches, tries a failed renewal
+gevent and eventlet), renews in batches, tries a failed renewal
 again until trust ends, and is never ended by an exception. It stops by itself
 when it has had nothing to do for a moment. What it has to tell, it tells where other
 people's code may run (`celery_fence.locking.green`).
@@ -48,6 +48,9 @@ logger = logging.getLogger(__name__)
 LINGER = 1.0
 """Seconds the idle thread waits for another lease before it ends."""
 
+GRACE = 5.0
+"""Seconds that an ending process waits for releases and records that it owes: about what a restart of a store takes."""
+
 GIVEN_UP = (
     "%d epilogues couldn't be noted for ten minutes, and are given up: copies of those messages, if any come, do what "
     "follows a run once more"
@@ -55,14 +58,12 @@ GIVEN_UP = (
 
 
 class Heartbeat:
-    """Renews leases until they end. One per process: `process_heartbeat()`."""
+    """Renews leases until they end. One per process: `process_heartbeat()`; in a fork of that it does nothing."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or steady_clock()
         self._stops_at_exit = False
-        self._reset()
-
-    def _reset(self) -> None:
+        self._pid = os.getpid()
         self._lock = new_lock()
         self._bell = Wakeable()
         complain = functools.partial(self._complain, "The heartbeat stumbled and goes on")
@@ -72,12 +73,9 @@ class Heartbeat:
         self._tell = call
         self._notebook = Notebook()
         self._renewers: dict[int, Renewer] = {}
-        self._pid = os.getpid()  # last, so that an interrupted reset is done again
 
     def watch(self, lease: Lease, emit: Emit) -> None:
         """Renew *lease* from now on, and tell *emit* what happens to it."""
-        if self._pid != os.getpid():
-            self._reset()  # a fork: the parent's thread and leases stayed in the parent
         first = next_beat(lease, lease.acquired_at)
         self._tell = teller_here()
         emit = functools.partial(self._tell, emit)
@@ -96,8 +94,6 @@ class Heartbeat:
 
     def note(self, store: Store, due: Due) -> None:
         """Write a note to *store* within a second, or pay what is owed to it at once, off the caller's path."""
-        if self._pid != os.getpid():
-            self._reset()
         with self._lock:
             self._notebook.add(store, due, self._clock())
             self._start()
@@ -111,21 +107,21 @@ class Heartbeat:
             return []
         return [owed for owed in self._owed() if (owed.key, owed.place) == (key, place)]
 
-    def flush(self, seconds: float, *, grace: float = 0.0) -> None:
+    def flush(self, seconds: float) -> None:
         """
         Wait until all is written, and tell what isn't: the process is about to end.
 
-        For at most *seconds*, or for *grace* seconds if that is longer and something is owed.
+        For at most *seconds*, or for the `GRACE` where that is longer, and something owed hasn't had it yet.
         """
         began = self._clock()
-        while self.noting and self._clock() < began + self._patience(seconds, grace):
+        while self.noting and self._clock() < began + self._patience(seconds):
             self._bell.ring()
             pause(0.01)
         for owed in self._owed():
             owed.tell()
 
-    def _patience(self, seconds: float, grace: float) -> float:
-        return max(seconds, grace) if self._owed() else seconds
+    def _patience(self, seconds: float) -> float:
+        return seconds if all(owed.told for owed in self._owed()) else max(seconds, GRACE)
 
     def _owed(self) -> list[Owed]:
         if self._pid != os.getpid():
@@ -135,7 +131,7 @@ class Heartbeat:
 
     def stop(self) -> None:
         """
-        Write what is to be noted and end the thread, within a moment.
+        Write what is to be noted, make up for what is owed, and end the thread: within a moment, or the `GRACE`.
 
         Called as the interpreter ends: a thread that is in the middle of a renewal
         then can bring it down.
@@ -319,11 +315,15 @@ class Heartbeat:
             self._bell.ring()
 
 
-_process_heartbeat: list[Heartbeat] = []
+_process_heartbeats: dict[int, Heartbeat] = {}
 
 
 def process_heartbeat() -> Heartbeat:
-    """The heartbeat of this process, whatever apps live in it; it holds nothing once the last lease has ended."""
-    if not _process_heartbeat:
-        _process_heartbeat.append(Heartbeat())
-    return _process_heartbeat[0]
+    """
+    The heartbeat of this process, whatever apps live in it; it holds nothing once the last lease has ended.
+
+    A fork begins with one of its own, for the parent's thread and leases stay in the parent: all threads of
+    the fork get the same one, also if they ask at once.
+    """
+    pid = os.getpid()
+    return _process_heartbeats.get(pid) or _process_heartbeats.setdefault(pid, Heartbeat())

@@ -49,7 +49,8 @@ class Owed:
         self._clock = clock
         self._paid = paid
         self._unpaid = unpaid
-        self._told = False
+        self.told = False
+        """Whether it was said that it isn't paid."""
         self._breaks = 0
         self._error: Exception = StoreUnavailable("It hasn't been tried again yet.")
         self.settled = False
@@ -88,8 +89,8 @@ class Owed:
 
     def tell(self) -> None:
         """Say once that it isn't paid: the process is about to end."""
-        if not (self.settled or self._told):
-            self._told = True
+        if not (self.settled or self.told):
+            self.told = True
             self._unpaid(self._error)
 
     def _give_up(self) -> None:

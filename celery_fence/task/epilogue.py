@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 FLUSH = 2.0
 """Seconds that a process waits at its end for notes that are still under way."""
 
-GRACE = 5.0
-"""Seconds that it waits for releases and records that it owes the store: about what a restart of it takes."""
-
 
 def connect() -> None:
     """Connect to Celery's signals, once for the process."""
@@ -82,4 +79,4 @@ def _run(sender: Any) -> Run | None:
 
 
 def _flush(**_: Any) -> None:
-    process_heartbeat().flush(FLUSH, grace=GRACE)
+    process_heartbeat().flush(FLUSH)

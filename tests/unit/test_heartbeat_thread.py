@@ -213,13 +213,15 @@ def test_a_fork_has_a_heartbeat_of_its_own_and_keeps_none_of_its_parents_leases(
         MAKE
         + """
 parents = take("parents")
-lock = process_heartbeat()._lock
+inherited = process_heartbeat()
+lock = inherited._lock
 lock.acquire()  # as some thread may have at the moment of the fork
 child = os.fork()
 if child:
     lock.release()
 if child == 0:
     renewals.clear()
+    assert process_heartbeat() is not inherited
     assert not process_heartbeat().running
     assert process_heartbeat().watching == 0
     process_heartbeat().forget(parents)
@@ -233,6 +235,28 @@ print(process_heartbeat().watching, parents.lost)
 """
     )
     assert lines == ["1 False", "1 False"]
+
+
+def test_all_threads_of_a_process_get_one_heartbeat_although_they_ask_for_the_first_time_at_once(monkeypatch):
+    """As the threads of a web server's worker do, that was forked with a heartbeat in its master."""
+    both_make_one = threading.Barrier(2, timeout=10)
+
+    class Slow(Heartbeat):
+        def __init__(self):
+            both_make_one.wait()
+            super().__init__()
+
+    monkeypatch.setattr(module, "_process_heartbeats", {})
+    monkeypatch.setattr(module, "Heartbeat", Slow)
+    got = []
+    threads = [threading.Thread(target=lambda: got.append(module.process_heartbeat())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+
+    assert len(got) == 2
+    assert got[0] is got[1]
 
 
 def installed(library):

@@ -30,6 +30,7 @@ import celery_fence
 from celery_fence import FencedTask, StoreUnavailable, hold
 from celery_fence.locking import duty
 from celery_fence.locking import heartbeat as heartbeat_module
+from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.locker import Locker
 from celery_fence.locking.owed import Owed
 from celery_fence.stores import from_url
@@ -114,8 +115,8 @@ class Strike:
 @pytest.fixture(autouse=True)
 def heartbeats(monkeypatch):
     """A heartbeat of the process's own for each test, without its thread: the lines of `watch` are struck too."""
-    kept = []
-    monkeypatch.setattr(heartbeat_module, "_process_heartbeat", kept)
+    kept = {}
+    monkeypatch.setattr(heartbeat_module, "_process_heartbeats", kept)
     monkeypatch.setattr(duty, "start_thread", lambda function: None)
     return kept
 
@@ -221,13 +222,13 @@ def test_a_soft_time_limit_at_any_line_leaves_no_lease(app, heartbeats, kind):
         with suppress(SoftTimeLimitExceeded, StoreUnavailable, Retry):
             strike.during(run)
         struck += bool(strike.where)
-        if heartbeats[0].watching or store.holder("job:k"):
+        if process_heartbeat().watching or store.holder("job:k"):
             collect_garbage()
-        pay_what_is_owed(heartbeats[0])
-        if heartbeats[0].watching or store.holder("job:k"):
-            left.append((strike.where, heartbeats[0].watching, store.holder("job:k") is not None))
+        pay_what_is_owed(process_heartbeat())
+        if process_heartbeat().watching or store.holder("job:k"):
+            left.append((strike.where, process_heartbeat().watching, store.holder("job:k") is not None))
             store.force_release("job:k")
-            heartbeats[0]._reset()
+            heartbeats.clear()
 
     assert left == []
     assert struck > 0.8 * uninterrupted.lines
@@ -259,7 +260,7 @@ def test_a_soft_time_limit_that_strikes_while_the_store_is_asked_decides_nothing
             outcome = type(again.exc)
         except SoftTimeLimitExceeded as error:
             outcome = type(error)
-        pay_what_is_owed(heartbeats[0])
+        pay_what_is_owed(process_heartbeat())
         for call, seen in outcomes.items():
             if call.__code__ in strike.within:
                 seen.add(outcome)

@@ -11,6 +11,7 @@ import pytest
 
 from celery_fence.errors import LeaseLost, StoreUnavailable
 from celery_fence.locking import events, notebook
+from celery_fence.locking import heartbeat as module
 from celery_fence.locking.heartbeat import Heartbeat
 from celery_fence.locking.locker import Locker, Terms
 from celery_fence.locking.notebook import Notebook, write
@@ -62,7 +63,8 @@ def told():
 
 
 @pytest.fixture
-def heartbeat():
+def heartbeat(monkeypatch):
+    monkeypatch.setattr(module, "GRACE", 0.1)
     heartbeat = Heartbeat()
     yield heartbeat
     heartbeat.stop()
@@ -108,7 +110,7 @@ def test_a_release_is_made_up_for_when_the_store_is_back(store, end_without_stor
 def test_it_is_tried_at_once_and_soon_again_however_seldom_the_heartbeat_looks_for_notes(
     store, end_without_store, monkeypatch
 ):
-    monkeypatch.setattr("celery_fence.locking.heartbeat.LINGER", 3600.0)
+    monkeypatch.setattr(module, "LINGER", 3600.0)
     monkeypatch.setattr(notebook, "PACE", 0.01)
     end_without_store()
     for _ in range(3):
@@ -210,13 +212,39 @@ def test_a_process_that_ends_waits_for_what_it_owes(store, end_without_store, he
 
 
 def test_a_process_that_ends_waits_longer_for_what_it_owes_than_for_notes(
-    store, end_without_store, heartbeat
+    store, end_without_store, heartbeat, monkeypatch
 ):
+    monkeypatch.setattr(module, "GRACE", 10.0)
     end_without_store()
     threading.Timer(0.3, lambda: setattr(store, "down", False)).start()
-    heartbeat.flush(0.0, grace=10.0)
+    heartbeat.flush(0.0)
 
     assert heartbeat.noting == 0
+
+
+def test_a_process_that_is_no_worker_waits_as_long_at_its_exit(
+    store, end_without_store, heartbeat, monkeypatch
+):
+    """As a script or a web server that used `hold`: the interpreter calls `stop` as it ends."""
+    monkeypatch.setattr(module, "LINGER", 0.1)
+    monkeypatch.setattr(module, "GRACE", 10.0)
+    end_without_store()
+    threading.Timer(0.5, lambda: setattr(store, "down", False)).start()
+    heartbeat.stop()
+
+    assert heartbeat.noting == 0
+    assert store.record("order:1").done is not None
+
+
+def test_it_waits_once_also_where_it_is_told_twice_to_end(end_without_store, heartbeat, monkeypatch):
+    """A worker without pool processes hears of it from Celery, and again from the interpreter."""
+    end_without_store()
+    heartbeat.flush(0.0)
+    monkeypatch.setattr(module, "GRACE", 3600.0)
+    heartbeat.flush(0.0)
+    monkeypatch.undo()
+
+    assert heartbeat.noting == 1
 
 
 def test_a_process_that_ends_without_the_store_says_once_that_the_work_is_not_recorded(
