@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from celery_fence.errors import StoreUnavailable
-from celery_fence.locking.store import Claim, DeliveryEnded, Ending, Granted, Kept, Released, Renewal
+from celery_fence.locking.store import Claim, DeliveryEnded, Ending, Facts, Granted, Kept, Released, Renewal
 from celery_fence.stores import from_url
 from celery_fence.testing.servers import embedded_server
 
@@ -160,6 +160,27 @@ class TestImpossibleNumbers:
 
         record = store.record("payment:7")
         assert (record.token, record.claimed, record.done) == (0, 0.0, None)
+
+
+class TestFactsThatAreNone:
+    """A lease that was made by hand says of its owner what it likes."""
+
+    @pytest.mark.parametrize("junk", [b"[" * 100_000, b'{"a":' * 50_000, b"\xff", b"[1]", b"9" * 5000])
+    def test_spoil_no_other_lease_of_a_batch(self, store, client, names, junk):
+        other = Claim("another", "o2", 30.0)
+        grant, others = store.acquire(CLAIM), store.acquire(other)
+        client.hset(names[0], mapping={"owner": "a person", "token": grant.token + 1, "facts": junk})
+
+        gone, kept = store.renew([renewal(CLAIM, grant), renewal(other, others)])
+
+        assert (gone.reason, gone.holder.facts) == ("taken", Facts())
+        assert kept == Kept()
+
+    def test_of_an_end_neither(self, store, client):
+        store.release(CLAIM, store.acquire(CLAIM).token, Ending("failed"))
+        client.hset(store._names.done(KEY.encode(), b"d"), "how", b"\xff")
+
+        assert isinstance(store.acquire(Claim(KEY, "p", 30.0, delivery="d")), DeliveryEnded)
 
 
 @pytest.fixture(scope="module")

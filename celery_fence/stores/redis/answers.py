@@ -191,7 +191,7 @@ def facts_of(raw: bytes) -> Facts:
     """The facts in a lease; what is missing, unknown or junk is left out."""
     try:
         found = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):  # nested too deeply, it is no fact of ours either
         return Facts()
     if not isinstance(found, dict):
         return Facts()
@@ -221,7 +221,7 @@ def _refused(key: str, answer: list[Any]) -> Done | ClaimedElsewhere:
 def _delivery_ended(key: str, answer: list[Any]) -> DeliveryEnded:
     _, how, noted, age_us, value, held = answer
     return DeliveryEnded(
-        ending=Ending(how.decode(), value),
+        ending=Ending(to_text(how), value),
         noted=noted is not None,
         age=int(age_us) / 1_000_000,
         holder=holder_of(key, held or []),
