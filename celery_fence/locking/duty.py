@@ -18,6 +18,7 @@ its end. So loops are in functions that a block calls.
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable
 
@@ -28,6 +29,16 @@ STUMBLE = 0.1
 
 GRACE = 1.0
 """Seconds that a thread is given to begin, on a machine that is busy. One that begins later finds itself replaced."""
+
+
+_here = threading.local()
+"""The shift of this thread, if it is on duty."""
+
+
+def on_duty() -> bool:
+    """Whether this is a thread on duty, which must not wait for other people's code."""
+    shift = getattr(_here, "shift", None)
+    return shift is not None and bool(shift.alive.locked())
 
 
 class Fallen(RuntimeError):
@@ -119,6 +130,7 @@ class Duty:
     def _run(self, shift: Shift) -> None:
         with shift.alive:
             shift.begun = True
+            _here.shift = shift
             self._serve(shift)
 
     def _serve(self, shift: Shift) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from celery_fence.locking.native import new_lock, thread_id
+from celery_fence.locking.teller import aside
 
 LINGER = 1.0
 """Seconds between two looks of an idle listener whether it is still needed."""
@@ -59,14 +60,9 @@ def hub_here() -> Hub | None:
 
 
 def teller_here() -> Tell:
-    """How threads of our own tell something to the code that runs here: at once, or in a greenlet."""
+    """How threads of our own tell something to the code that runs here: in a thread for that, or in a greenlet."""
     hub = hub_here()
-    return call if hub is None else functools.partial(_call_in, hub)
-
-
-def call(function: Callable[..., object], *args: Any) -> None:
-    """Call *function* here and now."""
-    function(*args)
+    return aside if hub is None else functools.partial(_call_in, hub)
 
 
 def running() -> Any:

@@ -31,11 +31,12 @@ from typing import TYPE_CHECKING
 from celery_fence.locking.beat import Beat, next_beat
 from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.duty import STUMBLE, Duty
-from celery_fence.locking.green import call, teller_here
+from celery_fence.locking.green import teller_here
 from celery_fence.locking.native import Wakeable, new_lock, pause
 from celery_fence.locking.notebook import Due, Entry, Notebook, write
 from celery_fence.locking.renewer import Renewer
 from celery_fence.locking.schedule import Emit, Schedule, Watched
+from celery_fence.locking.teller import aside, process_teller
 
 if TYPE_CHECKING:
     from celery_fence.locking.clock import Clock
@@ -70,7 +71,7 @@ class Heartbeat:
         self._duty = Duty(self._turn, self._take_back, complain)
         self._busy_at = self._wakes_at = 0.0
         self._leases = Schedule()
-        self._tell = call
+        self._tell = aside
         self._notebook = Notebook()
         self._renewers: dict[int, Renewer] = {}
 
@@ -119,6 +120,7 @@ class Heartbeat:
             pause(0.01)
         for owed in self._owed():
             owed.tell()
+        process_teller().finish(max(began + seconds - self._clock(), 0.0))
 
     def _patience(self, seconds: float) -> float:
         return seconds if all(owed.told for owed in self._owed()) else max(seconds, GRACE)

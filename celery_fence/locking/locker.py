@@ -8,7 +8,6 @@ leaves to be given back is given back in the background: where the store hangs, 
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from dataclasses import dataclass, replace
@@ -78,15 +77,16 @@ class Locker:
         terms: Terms,
         into: Callable[[Lease], None],
         waited: float = 0.0,
+        stop: Callable[[Lease], None] | None = None,
         on_lost: Callable[[Lease], None] | None = None,
     ) -> Lease | Held | DeliveryEnded | Done:
         """
         Take the key, or say who holds it, or that this delivery has ended or its work is done: one round trip.
 
         *into* is given the lease before it is renewed for the first time, so that
-        whoever is interrupted at any line after this can still release it. *on_lost*
-        is called once, from whichever thread notices, if the lease is lost before it
-        is released.
+        whoever is interrupted at any line after this can still release it. If the lease
+        is lost before it is released, *stop* is called once, at once, from whichever
+        thread notices, and waits for nothing; and *on_lost* as soon as that can be told.
 
         Raises:
             ClaimMismatch: a run under another lock key is doing the work of this
@@ -107,7 +107,9 @@ class Locker:
             if not isinstance(answer, Granted):
                 return self._miss(claim, answer)
             self._check_speed(claim, asked_at)
-            lease = self._lease(claim, answer, asked_at, source=source, terms=terms, on_lost=on_lost)
+            lease = self._lease(
+                claim, answer, asked_at, source=source, terms=terms, stop=stop, on_lost=on_lost
+            )
             into(lease)
             self.heartbeat.watch(lease, self._emit)
         except BaseException as error:
@@ -261,13 +263,21 @@ class Locker:
         *,
         source: Any,
         terms: Terms,
+        stop: Callable[[Lease], None] | None,
         on_lost: Callable[[Lease], None] | None,
     ) -> Lease:
-        def lost(lease: Lease, reason: str) -> None:
-            self.heartbeat.forget(lease)
+        tell = teller_here()
+
+        def told(lease: Lease, reason: str) -> None:
             self._emit(events.Lost(source, lease.key, lease, reason))
             if on_lost is not None:
                 on_lost(lease)
+
+        def lost(lease: Lease, reason: str) -> None:
+            self.heartbeat.forget(lease)
+            if stop is not None:
+                stop(lease)
+            tell(told, lease, reason)
 
         return Lease(
             claim,
@@ -280,7 +290,7 @@ class Locker:
             renew_fraction=terms.renew_fraction,
             max_hold=terms.max_hold,
             place=self._place,
-            on_lost=functools.partial(teller_here(), lost),
+            on_lost=lost,
             emit=self._emit,
         )
 

@@ -150,7 +150,7 @@ class Asking:
                 terms=self._terms,
                 waited=waited,
                 into=self._keep,
-                on_lost=_interrupter_here(),
+                stop=_interrupter_here(),
             )
         )
         if isinstance(answer, Done):

@@ -84,7 +84,7 @@ class FencedTask(OnCommit, RetryToldOnce, Task):
         """Override to be told of a miss, before its policy is carried out; *miss* has key, holder and counts."""
 
     def on_lease_lost(self, lease: Lease) -> None:
-        """Override to be told at once when a lease is lost; called from the thread that noticed."""
+        """Override to be told when a lease is lost, once the body has been told to stop; mostly from another thread."""
 
     # --- what Celery calls -----------------------------------------------------------------
 

@@ -85,7 +85,8 @@ def _ask(run: Run, claim: Claim) -> Lease | Held | DeliveryEnded | Done:
                 terms=terms_of(run.options),
                 into=run.took,
                 waited=run.notes.misses.waited(run.now),
-                on_lost=_on_lost(run, interrupter(run.body)),
+                stop=interrupter(run.body) if run.options.lost_policy != "flag" else None,
+                on_lost=_hook_of(run),
             )
         )
     except SoftTimeLimitExceeded as limit:
@@ -97,15 +98,13 @@ def _ask(run: Run, claim: Claim) -> Lease | Held | DeliveryEnded | Done:
         ) from limit
 
 
-def _on_lost(run: Run, interrupt: Callable[[Lease], None]) -> Callable[[Lease], None]:
-    """What happens at the moment of loss, in whichever thread notices."""
+def _hook_of(run: Run) -> Callable[[Lease], None]:
+    """The user's hook, which ends nothing if it fails."""
 
     def on_lost(lease: Lease) -> None:
-        if run.options.lost_policy != "flag":
-            interrupt(lease)
         try:
             run.task.on_lease_lost(lease)
-        except Exception:  # a user's hook must not end the heartbeat
+        except Exception:  # whatever a user's hook raises
             logger.exception("on_lease_lost of task %s failed", run.task.name)
 
     return on_lost

@@ -8,7 +8,8 @@ import textwrap
 
 import pytest
 
-from celery_fence.locking.green import call, hub_here, teller_here
+from celery_fence.locking.green import hub_here, teller_here
+from celery_fence.locking.teller import aside
 
 PATCHES = {
     "gevent": "from gevent import monkey; monkey.patch_all()\nimport gevent\nspawn = gevent.spawn",
@@ -43,9 +44,9 @@ def run(library, code):
     return done.stdout.split()
 
 
-def test_where_threads_are_threads_it_is_a_plain_call():
+def test_where_threads_are_threads_it_is_told_aside():
     assert hub_here() is None
-    assert teller_here() is call
+    assert teller_here() is aside
 
 
 @pytest.mark.parametrize("library", PATCHES)

@@ -112,6 +112,28 @@ def test_a_short_lease_is_not_kept_waiting_by_the_sleep_for_a_long_one(keep, hea
     heartbeat._bell.ring()
 
 
+def test_a_listener_that_hangs_keeps_no_lease_from_being_renewed_nor_a_loss_from_being_noticed(
+    heartbeat, make_lease, store
+):
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def listener(event):
+        hangs.set()
+        goes_on.wait(DEADLINE)
+
+    lease = make_lease(0.8)
+    heartbeat.watch(lease, listener)
+    assert hangs.wait(DEADLINE)
+    before = len(store.calls)
+    until(lambda: len(store.calls) > before + 5)  # more than its TTL
+    heartbeat.watch(make_lease(0.8, max_hold=0.2, key="lost"), listener)
+    until(lambda: make_lease.losses)
+    goes_on.set()
+
+    assert not lease.lost
+    assert make_lease.losses == [("lost", "max_hold")]
+
+
 def test_it_survives_a_store_and_a_listener_that_break(heartbeat, make_lease, store, caplog):
     lease, told = make_lease(0.8), []
 

@@ -485,6 +485,17 @@ def test_a_lost_reply_to_a_release_can_be_asked_for_again(acquire, locker, store
     assert onlooker.holder("job:1") is None
 
 
+def test_a_loss_stops_the_body_before_anybody_is_told_of_it(acquire, onlooker, heartbeat, clock, told):
+    """Whom it is told to may take their time, or hang."""
+    lease = acquire(stop=told.append, on_lost=lambda _: told.append("hook"))
+    onlooker.force_release("job:1")
+    told.clear()
+    clock.advance(10)
+    heartbeat.beat()
+
+    assert told == [lease, events.Lost("the task", "job:1", lease, "force_released"), "hook"]
+
+
 def test_a_loss_is_told_to_observers_and_to_the_holder_once(acquire, onlooker, heartbeat, clock, told):
     noticed = []
     lease = acquire(on_lost=noticed.append)
