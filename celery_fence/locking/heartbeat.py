@@ -138,8 +138,12 @@ class Heartbeat:
         Called as the interpreter ends: a thread that is in the middle of a renewal
         then can bring it down.
         """
-        if not self.running:
-            return
+        if self.running:
+            self._stop()
+        if self._pid == os.getpid():
+            process_teller().end(LINGER)
+
+    def _stop(self) -> None:
         self.flush(LINGER)
         with self._lock:
             self._duty.end()

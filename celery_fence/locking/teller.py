@@ -63,6 +63,19 @@ class Teller:
         while self._is_busy() and time.monotonic() < end:
             pause(0.01)
 
+    def end(self, seconds: float) -> None:
+        """
+        End the thread, within *seconds* unless what it calls hangs; it starts again with the next thing to tell.
+
+        Called as the interpreter ends: no thread of ours should run then.
+        """
+        with self._lock:
+            self._duty.end()
+        end = time.monotonic() + seconds
+        while self._duty.turning and time.monotonic() < end:
+            self._bell.ring()
+            pause(0.01)
+
     def _is_busy(self) -> bool:
         with self._lock:
             return self._telling or bool(self._calls)

@@ -113,6 +113,16 @@ def test_a_machine_without_a_thread_to_spare_tells_it_with_the_next_thing(teller
     assert told == [1, 2]
 
 
+def test_its_thread_ends_with_the_process(teller, told, monkeypatch):
+    monkeypatch.setattr(module, "LINGER", 3600.0)
+    teller.tell(told.append, 1)
+    teller.finish(DEADLINE)
+    teller.end(DEADLINE)
+
+    assert not teller._duty.turning
+    assert told == [1]
+
+
 def test_a_process_that_ends_waits_for_it_but_not_for_ever(teller, hang):
     hang()
     teller.finish(0.05)
