@@ -17,7 +17,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from celery import states
-from celery.exceptions import Retry
+from celery.exceptions import Retry, SoftTimeLimitExceeded
 
 from celery_fence.task.endings import stores_result
 from celery_fence.task.publish import send_again
@@ -45,7 +45,11 @@ def retry(run: Run, why: Exception, delay: float, notes: Notes) -> Exception:
 
 
 def has_outcome(run: Run) -> bool:
-    """Whether something final is stored for the message: another copy of it has ended. One call to the backend."""
+    """
+    Whether something final is stored for the message: another copy of it has ended. One call to the backend.
+
+    A soft time limit that strikes meanwhile ends the call, and is noted: what is decided about the message stands.
+    """
     if not stores_result(run):
         return False
     try:
@@ -55,6 +59,7 @@ def has_outcome(run: Run) -> bool:
             "The result backend can't say how %s[%s] stands: %s", run.task.name, run.task_id, error
         )
         run.mute = True
+        run.out_of_time = run.out_of_time or isinstance(error, SoftTimeLimitExceeded)
         return False
 
 

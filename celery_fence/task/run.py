@@ -71,6 +71,8 @@ class Run:
     outcome_stored = False
     mute = False
     """That the message comes back isn't to be stored: the result backend is away, or has its outcome."""
+    out_of_time = False
+    """Its soft time limit has struck before the body, which therefore mustn't begin."""
     told = False
     """That the message comes back is stored, or isn't to be: Celery is not to store it again."""
     completes: Ending | None = None

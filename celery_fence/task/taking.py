@@ -47,12 +47,11 @@ def take_lease(run: Run) -> None:
         answer = _ask(run, run.claim())
         if isinstance(answer, DeliveryEnded):
             answer = _ended_before(run, answer)
+        if isinstance(answer, Lease):
+            _look_before_the_body(run)
     except StoreUnavailable as error:
         _without_store(run, error)
         return
-    if isinstance(answer, Lease) and ended_copies.is_doubtful(run):
-        run.release()
-        raise ended_copies.doubt(run)
     if isinstance(answer, Held):
         raise outcomes.miss(run, key, answer.holder)
     if isinstance(answer, Done):
@@ -90,12 +89,24 @@ def _ask(run: Run, claim: Claim) -> Lease | Held | DeliveryEnded | Done:
             )
         )
     except SoftTimeLimitExceeded as limit:
-        run.let_go()
-        raise StoreUnavailable(
-            f"The soft time limit struck before the lease store had answered for {run.key!r}: the body hasn't "
-            "begun. See whether the store is slow, or out of reach; a time limit has to leave time for it "
-            '(docs/guarantees.md, "Time limits").'
-        ) from limit
+        raise _out_of_time(run, "the lease store") from limit
+
+
+def _look_before_the_body(run: Run) -> None:
+    """Give the lease back where the message may have ended, or no time is left for its body."""
+    if ended_copies.is_doubtful(run):
+        run.release()
+        raise ended_copies.doubt(run)
+    if run.out_of_time:
+        raise _out_of_time(run, "the result backend")
+
+
+def _out_of_time(run: Run, who: str) -> StoreUnavailable:
+    run.let_go()
+    return StoreUnavailable(
+        f"The soft time limit struck before {who} had answered for {run.key!r}: the body hasn't begun. See whether "
+        'that is slow, or out of reach; a time limit has to leave time for it (docs/guarantees.md, "Time limits").'
+    )
 
 
 def _hook_of(run: Run) -> Callable[[Lease], None]:

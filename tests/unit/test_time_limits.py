@@ -148,6 +148,28 @@ def test_in_the_question_for_the_lease_it_fails_a_task_that_fails_in_an_outage(
     assert sent == []
 
 
+@pytest.mark.parametrize("policy", ["retry", "skip"])
+def test_in_a_copy_s_look_at_its_result_the_body_does_not_begin_with_its_limit_spent(  # noqa: PLR0917 - fixtures
+    app, task, in_worker, sent, leases, monkeypatch, policy
+):
+    """The result backend hangs, in the copy that was granted the key, or in the look before it asks for it."""
+
+    def hangs(*_):
+        raise SoftTimeLimitExceeded
+
+    ran = []
+    task.__class__.does = staticmethod(ran.append)
+    task.__class__.miss_policy = policy
+    monkeypatch.setattr(type(app.backend), "get_state", hangs)
+    route = {"exchange": "", "routing_key": app.conf.task_default_queue, "redelivered": True}
+    in_worker(task, **MESSAGE, delivery_info=route)
+    process_heartbeat().flush(5.0)
+
+    assert ran == []
+    assert [headers["id"] for headers, _ in sent] == ["one"]
+    assert leases.holder("k") is None
+
+
 def test_in_the_body_it_is_the_outcome_as_ever(task, in_worker, end_of):
     def strikes(_):
         raise SoftTimeLimitExceeded
