@@ -23,6 +23,7 @@ from celery_fence.locking.store import (
     Renewal,
 )
 from celery_fence.stores import from_url
+from celery_fence.testing.proxy import Proxy
 from celery_fence.testing.servers import embedded_server
 
 CLAIM = Claim("tenant:7:sync", "owner", 30.0)
@@ -133,6 +134,23 @@ class TestOutages:
                 assert store._client._connections._idle == []
                 client.replicaof("NO", "ONE")
             assert isinstance(store.renew([Renewal(CLAIM, grant.token, grant.since)])[0], Kept)
+            store.close()
+
+    def test_one_connection_that_still_leads_to_the_old_primary_is_the_end_of_all_idle_ones(self, prefix):
+        """Its name leads elsewhere since the failover. Else each of them would refuse a question."""
+        with embedded_server() as old, embedded_server() as new, Proxy(old.host, old.port) as name:
+            store = from_url(f"redis://{name.host}:{name.port}/0", prefix=prefix, timeout=1)
+            connections = store._client._connections
+            taken = [connections.take() for _ in range(5)]
+            for loan in taken:
+                loan.connection.connect()
+                connections.give_back(loan, healthy=True)
+            with admin(old) as client:
+                client.replicaof(new.host, new.port)
+            name.target = (new.host, new.port)
+
+            assert isinstance(store.acquire(CLAIM), Granted)
+            assert name.accepted == 5 + 1
             store.close()
 
     def test_a_full_server_grants_nothing_more_and_lets_its_leases_be_renewed_and_released(self, prefix):

@@ -97,8 +97,8 @@ class Client:
             try:
                 return self._ask_once(question, until, asked, read)
             except (exceptions.RedisError, OSError) as error:
-                if is_lost_connection(error):
-                    # Its idle sisters are dead too: a restart, a failover.
+                if is_lost_connection(error) or is_no_primary(error):
+                    # Its idle sisters are dead too, or lead to the old primary: a restart, a failover.
                     self._connections.drop_idle()
                 over = time.monotonic() >= until  # by a slow resolver of names, which may be as slow again
                 if asked == ATTEMPTS or over or not may_pass(error):
