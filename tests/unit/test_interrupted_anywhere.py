@@ -39,6 +39,7 @@ OURS = {
     str(ROOT / path)
     for path in (
         "locking/locker.py",
+        "locking/record_claims.py",
         "locking/lease.py",
         "locking/heartbeat.py",
         "locking/agenda.py",

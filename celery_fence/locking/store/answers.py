@@ -89,6 +89,21 @@ class Gone:
     ended: bool = False
     repeated: bool = False
 
+    @property
+    def may_be_our_own_release(self) -> bool:
+        """
+        Whether the key of a trusted lease is another's by our own release, whose reply was lost.
+
+        The store remembers only the last who released:
+
+            ours      release ... its reply is lost ...                  asked again: superseded
+            theirs                                   acquire, release
+
+        While the lease was trusted nobody else was granted the key (G1), so it was freed by
+        the first of these, or data were lost in the same moment; and its body is over.
+        """
+        return self.repeated and self.reason in {"taken", "superseded"}
+
 
 @dataclass(frozen=True, slots=True)
 class Released:
