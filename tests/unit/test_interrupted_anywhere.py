@@ -52,6 +52,8 @@ OURS = {
         "task/fenced.py",
         "task/taking.py",
         "task/run.py",
+        "task/delivery.py",
+        "task/injection.py",
         "task/interrupt.py",
         "task/stopping/__init__.py",
         "task/stopping/signals.py",
