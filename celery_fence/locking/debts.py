@@ -87,6 +87,27 @@ class Debts:
         except RuntimeError:  # the machine has no thread to spare
             owed.tell()
 
+    def give_back(self, claim: Claim, cause: BaseException, store: Store) -> None:
+        """
+        Have released by owner what was, or may have been, granted before *cause* struck; the TTL is the rest.
+
+        At once, at *store*, where the process is about to end (SystemExit and the like) or the store has just
+        answered; else, as after a soft time limit, in the background.
+        """
+        error = StoreUnavailable("The question for it was interrupted.")
+        if isinstance(cause, StoreUnavailable) or not isinstance(cause, Exception):
+            try:
+                store.release(claim, 0)
+                return  # noqa: TRY300 - what follows is for those who couldn't
+            except StoreUnavailable as unreachable:
+                error = unreachable
+                logger.warning(
+                    "The lease on %r, if it was granted, isn't given back yet: its TTL ends it in any case. %s",
+                    claim.key,
+                    error,
+                )
+        self.owe(lambda store: store.release(claim, 0), claim, None, error, paid=lambda _: None)
+
     def pay_first(self, key: str, store: Store) -> None:
         """
         What this process owes for *key* comes before it asks *store* for it again.
