@@ -223,7 +223,7 @@ class Heartbeat:
         by_store: defaultdict[int, list[Watched]] = defaultdict(list)
         for lease, emit in due:
             if lease.lost or lease.ended:
-                self.forget(lease)
+                self._part_with(lease, emit)
             else:
                 by_store[id(lease.renewals)].append((lease, emit))
         for pairs in by_store.values():
@@ -233,9 +233,29 @@ class Heartbeat:
         """The store hasn't answered yet, and needn't any more: trust in these is over."""
         with self._lock:
             overdue = self._leases.overdue(self._clock())
-        for lease in overdue:
+        for lease, emit in overdue:
             if lease.lost:
-                self.forget(lease)
+                self._part_with(lease, emit)
+
+    def _part_with(self, lease: Lease, emit: Emit) -> None:
+        """
+        Forget a lease that has ended, once its loss is told; tell it where whoever began to was struck.
+
+        A TTL after its trust at the latest: a hub that hears nothing till then never will.
+        """
+        now = self._clock()
+        if self._tells(lease) or now > lease.trusted_until + lease.ttl:
+            self.forget(lease)
+        else:
+            self._again(lease, emit, now + lease.ttl / 10)
+
+    def _tells(self, lease: Lease) -> bool:
+        """Whether a loss, if *lease* is lost, is told to the end."""
+        try:
+            return lease.tell()
+        except Exception as error:  # noqa: BLE001 - as of a hub that is gone: not the affair of the other leases
+            self._complain("Telling of a lost lease broke", error)
+            return False
 
     def _hand_out_notes(self) -> None:
         with self._lock:
@@ -256,7 +276,7 @@ class Heartbeat:
         return found or self._renewers.setdefault(id(store), self._new_renewer(store))
 
     def _new_renewer(self, store: Store) -> Renewer:
-        beat = Beat(store, self._clock, again=self._again, forget=self.forget, complain=self._complain)
+        beat = Beat(store, self._clock, again=self._again, part=self._part_with, complain=self._complain)
         return Renewer(
             functools.partial(self._renew, beat.renew),
             self._write,

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from celery.exceptions import SoftTimeLimitExceeded
 
 from celery_fence.errors import AlreadyDone, Contended, LeaseLost, StaleToken
-from celery_fence.locking.lease import Lease, NullLease
+from celery_fence.locking.lease import Lease
+from celery_fence.locking.null_lease import NullLease
 from celery_fence.locking.store import Claim, Ending, Facts, Gone, Holder
 from celery_fence.task.install import runtime
 from celery_fence.task.interrupt import Body, is_of_a_stop

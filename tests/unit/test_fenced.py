@@ -29,7 +29,7 @@ from celery_fence import (
     signals,
 )
 from celery_fence.locking.heartbeat import process_heartbeat
-from celery_fence.locking.lease import NullLease
+from celery_fence.locking.null_lease import NullLease
 from celery_fence.locking.store import Claim, Granted, Held
 from celery_fence.stores.memory import MemoryStore
 from celery_fence.task.notes import Notes, Route
