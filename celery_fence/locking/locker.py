@@ -76,7 +76,7 @@ class Locker:
         terms: Terms,
         into: Callable[[Lease], None],
         waited: float = 0.0,
-        on_lost: Callable[[Lease], None] | None = None,
+        on_lost: Callable[[Lease], object] | None = None,
     ) -> Lease | Held | DeliveryEnded | Done:
         """
         Take the key, or say who holds it, or that this delivery has ended or its work is done: one round trip.
@@ -84,7 +84,7 @@ class Locker:
         *into* is given the lease before it is renewed for the first time, so that
         whoever is interrupted at any line after this can still release it. *on_lost*
         is called once, from whichever thread notices, if the lease is lost before it
-        is released.
+        is released; once more only where an exception from outside struck it.
 
         Raises:
             ClaimMismatch: a run under another lock key is doing the work of this
@@ -160,8 +160,8 @@ class Locker:
         if gone and trusted and gone.may_be_our_own_release:
             gone = None
         if first and gone:
-            lease.lost_reason = gone.reason
-            self._emit(events.Lost(lease.source, lease.key, lease, gone.reason))
+            lease.found_gone(gone.reason)
+            self._tell_loss(lease, gone.reason)
         self._tell_release(lease, "gone" if gone else "released")
         return answer
 
@@ -230,14 +230,9 @@ class Locker:
         *,
         source: Any,
         terms: Terms,
-        on_lost: Callable[[Lease], None] | None,
+        on_lost: Callable[[Lease], object] | None,
     ) -> Lease:
-        def lost(lease: Lease, reason: str) -> None:
-            self.heartbeat.forget(lease)
-            self._emit(events.Lost(source, lease.key, lease, reason))
-            if on_lost is not None:
-                on_lost(lease)
-
+        following = () if on_lost is None else (lambda lease, _: on_lost(lease),)
         return Lease(
             claim,
             granted,
@@ -249,9 +244,17 @@ class Locker:
             renew_fraction=terms.renew_fraction,
             max_hold=terms.max_hold,
             place=self._place,
-            on_lost=functools.partial(teller_here(), lost),
+            # Forgotten last: until then the heartbeat sees to it that all is told.
+            on_lost=(self._tell_loss, *following, self._forget),
+            teller=teller_here(),
             emit=self._emit,
         )
+
+    def _tell_loss(self, lease: Lease, reason: str) -> None:
+        self._emit(events.Lost(lease.source, lease.key, lease, reason))
+
+    def _forget(self, lease: Lease, _: str) -> None:
+        self.heartbeat.forget(lease)
 
     def _tell_release(self, lease: Lease, outcome: str, error: Exception | None = None) -> None:
         self._emit(events.ReleasedLease(lease.source, lease.key, lease, outcome, lease.held_for, error))

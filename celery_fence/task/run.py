@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from celery.exceptions import SoftTimeLimitExceeded
 
 from celery_fence.errors import AlreadyDone, Contended, LeaseLost, StaleToken
-from celery_fence.locking.lease import Lease, NullLease
+from celery_fence.locking.lease import Lease
+from celery_fence.locking.null_lease import NullLease
 from celery_fence.locking.store import Claim, Ending, Facts, Gone
 from celery_fence.task.delivery import Delivery
 from celery_fence.task.injection import without_token
