@@ -131,12 +131,14 @@ class Locker:
         self.store.close()
         self._renewals.close()
 
-    def release(self, lease: Lease, ending: Ending | None = None, delivery: str = "") -> ReleaseAnswer | None:
+    def release(
+        self, lease: Lease, ending: Ending | None = None, delivery: str = "", *, patience: float = 0.0
+    ) -> ReleaseAnswer | None:
         """
         Give the lease back, and remember how *delivery* ended: one round trip.
 
-        None when the store couldn't be reached: then it is made up for in the background, as
-        long as this process lives. Also None in a fork of the process that took
+        None when the store couldn't be reached, nor in *patience* seconds after that: then it is made up
+        for in the background, as long as this process lives. Also None in a fork of the process that took
         the lease: it was given a copy of all this, but the work goes on where it began.
 
         Never raises for a lease that is no longer ours or a store that is gone:
@@ -151,8 +153,9 @@ class Locker:
             answer: ReleaseAnswer = lease.store.release(claim, lease.token, ending)
         except StoreUnavailable as error:
             self._tell_release(lease, "unreachable", error)
-            self._debts.owe_release(lease, claim, ending, error)
-            return None
+            owed = self._debts.owe_release(lease, claim, ending, error)
+            late: ReleaseAnswer | None = owed.answer_within(patience)
+            return late
         finally:
             # Renewed until the answer is there: whatever delays the release, the key stays ours till then.
             first = self._let_go(lease)
