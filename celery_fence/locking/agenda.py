@@ -108,7 +108,7 @@ class Agenda:
             self.bell.wait(sleep)
         return due
 
-    def overdue(self) -> list[Lease]:
+    def overdue(self) -> list[Watched]:
         """The leases that are asked for, and whose trust has ended without an answer."""
         with self.lock:
             return self.leases.overdue(self._clock())

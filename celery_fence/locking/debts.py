@@ -50,7 +50,7 @@ class Debts:
         self._emit = emit
         self._clock = clock
 
-    def owe_release(self, lease: Lease, claim: Claim, ending: Ending | None, error: StoreUnavailable) -> None:
+    def owe_release(self, lease: Lease, claim: Claim, ending: Ending | None, error: StoreUnavailable) -> Owed:
         """Have *lease* released as soon as the store can be reached, as *claim* and *ending* say, and that told."""
         since = self._clock()
 
@@ -59,7 +59,9 @@ class Debts:
             late = self._clock() - since
             self._emit(events.ReleasedLate(lease.source, lease.key, lease, outcome, late))
 
-        self.owe(lambda store: store.release(claim, lease.token, ending), claim, ending, error, paid=paid)
+        return self.owe(
+            lambda store: store.release(claim, lease.token, ending), claim, ending, error, paid=paid
+        )
 
     def owe(
         self,
@@ -69,7 +71,7 @@ class Debts:
         error: StoreUnavailable,
         *,
         paid: Callable[[Any], None],
-    ) -> None:
+    ) -> Owed:
         """Have *call* made as soon as the store can be reached: the run of *claim* has ended and goes on."""
         _tell_unrecorded(claim, ending, error, logging.WARNING)
         tell = teller_here()
@@ -86,6 +88,7 @@ class Debts:
             self._heartbeat().note(self._renewals, owed)
         except RuntimeError:  # the machine has no thread to spare
             owed.tell()
+        return owed
 
     def give_back(self, claim: Claim, cause: BaseException, store: Store) -> None:
         """

@@ -63,7 +63,7 @@ class Heartbeat:
         self._renewers = Renewers(
             self._agenda,
             self._clock,
-            forget=self.forget,
+            part=self._part_with,
             look=self._mend,
             complain=self._complain,
             tell=self._tell_now,
@@ -186,16 +186,36 @@ class Heartbeat:
         trusted = []
         for lease, emit in due:
             if lease.lost or lease.ended:
-                self.forget(lease)
+                self._part_with(lease, emit)
             else:
                 trusted.append((lease, emit))
         self._renewers.renew(trusted)
 
     def _give_up_overdue(self) -> None:
         """The store hasn't answered yet, and needn't any more: trust in these is over."""
-        for lease in self._agenda.overdue():
+        for lease, emit in self._agenda.overdue():
             if lease.lost:
-                self.forget(lease)
+                self._part_with(lease, emit)
+
+    def _part_with(self, lease: Lease, emit: Emit) -> None:
+        """
+        Forget a lease that has ended, once its loss is told; tell it where whoever began to was struck.
+
+        A TTL after its trust at the latest: a hub that hears nothing till then never will.
+        """
+        now = self._clock()
+        if self._tells(lease) or now > lease.trusted_until + lease.ttl:
+            self.forget(lease)
+        else:
+            self._agenda.again(lease, emit, now + lease.ttl / 10)
+
+    def _tells(self, lease: Lease) -> bool:
+        """Whether a loss, if *lease* is lost, is told to the end."""
+        try:
+            return lease.tell()
+        except Exception as error:  # noqa: BLE001 - as of a hub that is gone: not the affair of the other leases
+            self._complain("Telling of a lost lease broke", error)
+            return False
 
     def _take_back(self) -> None:
         self._agenda.take_back(STUMBLE)

@@ -76,7 +76,7 @@ class Locker:
         terms: Terms,
         into: Callable[[Lease], None],
         waited: float = 0.0,
-        on_lost: Callable[[Lease], None] | None = None,
+        on_lost: Callable[[Lease], object] | None = None,
     ) -> Lease | Held | DeliveryEnded | Done:
         """
         Take the key, or say who holds it, or that this delivery has ended or its work is done: one round trip.
@@ -84,7 +84,7 @@ class Locker:
         *into* is given the lease before it is renewed for the first time, so that
         whoever is interrupted at any line after this can still release it. *on_lost*
         is called once, from whichever thread notices, if the lease is lost before it
-        is released.
+        is released; once more only where an exception from outside struck it.
 
         Raises:
             ClaimMismatch: a run under another lock key is doing the work of this
@@ -131,12 +131,14 @@ class Locker:
         self.store.close()
         self._renewals.close()
 
-    def release(self, lease: Lease, ending: Ending | None = None, delivery: str = "") -> ReleaseAnswer | None:
+    def release(
+        self, lease: Lease, ending: Ending | None = None, delivery: str = "", *, patience: float = 0.0
+    ) -> ReleaseAnswer | None:
         """
         Give the lease back, and remember how *delivery* ended: one round trip.
 
-        None when the store couldn't be reached: then it is made up for in the background, as
-        long as this process lives. Also None in a fork of the process that took
+        None when the store couldn't be reached, nor in *patience* seconds after that: then it is made up
+        for in the background, as long as this process lives. Also None in a fork of the process that took
         the lease: it was given a copy of all this, but the work goes on where it began.
 
         Never raises for a lease that is no longer ours or a store that is gone:
@@ -151,8 +153,9 @@ class Locker:
             answer: ReleaseAnswer = lease.store.release(claim, lease.token, ending)
         except StoreUnavailable as error:
             self._tell_release(lease, "unreachable", error)
-            self._debts.owe_release(lease, claim, ending, error)
-            return None
+            owed = self._debts.owe_release(lease, claim, ending, error)
+            late: ReleaseAnswer | None = owed.answer_within(patience)
+            return late
         finally:
             # Renewed until the answer is there: whatever delays the release, the key stays ours till then.
             first = self._let_go(lease)
@@ -160,8 +163,8 @@ class Locker:
         if gone and trusted and gone.may_be_our_own_release:
             gone = None
         if first and gone:
-            lease.lost_reason = gone.reason
-            self._emit(events.Lost(lease.source, lease.key, lease, gone.reason))
+            lease.found_gone(gone.reason)
+            self._tell_loss(lease, gone.reason)
         self._tell_release(lease, "gone" if gone else "released")
         return answer
 
@@ -230,14 +233,9 @@ class Locker:
         *,
         source: Any,
         terms: Terms,
-        on_lost: Callable[[Lease], None] | None,
+        on_lost: Callable[[Lease], object] | None,
     ) -> Lease:
-        def lost(lease: Lease, reason: str) -> None:
-            self.heartbeat.forget(lease)
-            self._emit(events.Lost(source, lease.key, lease, reason))
-            if on_lost is not None:
-                on_lost(lease)
-
+        following = () if on_lost is None else (lambda lease, _: on_lost(lease),)
         return Lease(
             claim,
             granted,
@@ -249,9 +247,17 @@ class Locker:
             renew_fraction=terms.renew_fraction,
             max_hold=terms.max_hold,
             place=self._place,
-            on_lost=functools.partial(teller_here(), lost),
+            # Forgotten last: until then the heartbeat sees to it that all is told.
+            on_lost=(self._tell_loss, *following, self._forget),
+            teller=teller_here(),
             emit=self._emit,
         )
+
+    def _tell_loss(self, lease: Lease, reason: str) -> None:
+        self._emit(events.Lost(lease.source, lease.key, lease, reason))
+
+    def _forget(self, lease: Lease, _: str) -> None:
+        self.heartbeat.forget(lease)
 
     def _tell_release(self, lease: Lease, outcome: str, error: Exception | None = None) -> None:
         self._emit(events.ReleasedLease(lease.source, lease.key, lease, outcome, lease.held_for, error))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from celery_fence.locking.agenda import Agenda
     from celery_fence.locking.clock import Clock
     from celery_fence.locking.lease import Lease
-    from celery_fence.locking.schedule import Watched
+    from celery_fence.locking.schedule import Emit, Watched
     from celery_fence.locking.store import Store
 
 logger = logging.getLogger(__name__)
@@ -37,8 +37,8 @@ class Renewers:
     """
     Hands what is due to the renewer of its store, and keeps *agenda* by what becomes of it.
 
-    *forget* is called with a lease that has ended, *look* in each turn of a renewer; *complain* with a
-    message and the exception that struck; *tell* with what may run other people's code.
+    *part* is called with a lease that has ended, and whom to tell of it; *look* in each turn of a renewer;
+    *complain* with a message and the exception that struck; *tell* with what may run other people's code.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class Renewers:
         agenda: Agenda,
         clock: Clock,
         *,
-        forget: Callable[[Lease], object],
+        part: Callable[[Lease, Emit], object],
         look: Callable[[], object],
         complain: Callable[[str, BaseException], object],
         tell: Callable[[Callable[[], object]], object],
     ) -> None:
         self._agenda = agenda
         self._clock = clock
-        self._forget = forget
+        self._part = part
         self._look = look
         self._complain = complain
         self._tell = tell
@@ -98,9 +98,7 @@ class Renewers:
         return found or self._by_store.setdefault(id(store), self._new(store))
 
     def _new(self, store: Store) -> Renewer:
-        beat = Beat(
-            store, self._clock, again=self._agenda.again, forget=self._forget, complain=self._complain
-        )
+        beat = Beat(store, self._clock, again=self._agenda.again, part=self._part, complain=self._complain)
         return Renewer(
             functools.partial(self._renew, beat.renew),
             self._write,

@@ -10,7 +10,8 @@ from celery.result import EagerResult
 
 from celery_fence.errors import AlreadyDone, LeaseLost, StaleToken
 from celery_fence.locking import current
-from celery_fence.locking.lease import Lease, NullLease
+from celery_fence.locking.lease import Lease
+from celery_fence.locking.null_lease import NullLease
 from celery_fence.task import ended_copies, endings, losses, outcomes, repeats
 from celery_fence.task.binding import PastAutoretry, bind_task, fences
 from celery_fence.task.django import OnCommit

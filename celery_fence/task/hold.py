@@ -11,7 +11,8 @@ from celery.canvas import Signature
 from celery_fence.errors import AlreadyDone, ConfigError, StoreUnavailable
 from celery_fence.fencing.transactions import transactions_of
 from celery_fence.locking import current, events
-from celery_fence.locking.lease import Lease, NullLease
+from celery_fence.locking.lease import Lease
+from celery_fence.locking.null_lease import NullLease
 from celery_fence.task import endings, repeats
 from celery_fence.task import given as rules
 from celery_fence.task.asking import Asking, run_here

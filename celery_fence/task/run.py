@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from celery.exceptions import SoftTimeLimitExceeded
 
 from celery_fence.errors import AlreadyDone, Contended, LeaseLost, StaleToken
-from celery_fence.locking.lease import Lease, NullLease
+from celery_fence.locking.lease import Lease
+from celery_fence.locking.null_lease import NullLease
 from celery_fence.locking.store import Claim, Ending, Facts, Gone
 from celery_fence.task.delivery import Delivery
 from celery_fence.task.injection import without_token
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from celery_fence.locking.store import ReleaseAnswer
 
 logger = logging.getLogger(__name__)
+PATIENCE = 5.0
+"""Seconds for which a run that fails with its lease lost waits to hear whether a copy took over its message."""
 
 Refusal: TypeAlias = LeaseLost | Contended | StaleToken | AlreadyDone
 """What the fence ends a body with."""
@@ -158,12 +161,22 @@ class Run:
         told = ending if self.identity or self.record_key else None
         delivery = self.identity if marked else ""
         try:
-            self.answer = locker.release(self.lease, told, delivery)
+            self.answer = locker.release(self.lease, told, delivery, patience=self._patience(ending))
         except SoftTimeLimitExceeded:
             locker.release_later(self.lease, told, delivery)
         self.owes = self.answer is None
         self.remembered = ending is not None and not self.owes
         self.released = True
+
+    def _patience(self, ending: Ending | None) -> float:
+        """
+        Seconds for which a store that doesn't answer is waited for.
+
+        A failure is the last word on a message. Where the lease was lost, a copy may work on it, or have done
+        it: only the store can say.
+        """
+        lost = isinstance(self.lease, Lease) and self.lease.lost
+        return PATIENCE if lost and self.identity and ending is not None and ending.how == "failed" else 0.0
 
     def let_go(self) -> None:
         """Have a lease that may have been granted given back, without waiting for the store."""

@@ -115,7 +115,7 @@ def make_lease(clock, store):
             "source": None,
             "renew_fraction": 1 / 3,
             "max_hold": None,
-            "on_lost": lambda lease, reason: make.losses.append((lease.key, reason)),
+            "on_lost": [lambda lease, reason: make.losses.append((lease.key, reason))],
         }
         claim = Claim(key or f"job:{number}", f"owner-{number}", ttl)
         return Lease(claim, Granted(number, clock()), **{**facts, **given})

@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from celery_fence import FencedTask, LeaseLost, current_lease, signals
+from celery_fence import FencedTask, LeaseLost, StoreUnavailable, current_lease, signals
+from celery_fence.locking.owed import Owed
 from celery_fence.locking.store import Claim, Granted
+from celery_fence.stores.memory import MemoryStore
+from celery_fence.task import run
 from celery_fence.task.notes import Notes
 
 
@@ -143,3 +146,104 @@ class TestALoss:
         assert outcome.state == "IGNORED"
         assert app.AsyncResult("mine").state == "PENDING"
         assert leases.holder("job:k").owner == "the copy"
+
+
+class TestAFailureAfterALossThatTheStoreIsSlowToHearOf:
+    """Only the store knows whether a copy took over: what stands under the task id is the copy's business then."""
+
+    @pytest.fixture
+    def silent(self, monkeypatch):
+        """The store doesn't answer the first of so many releases."""
+        left, release = [], MemoryStore.release
+
+        def of(times):
+            left.extend([1] * times)
+
+        def answer(self, *asked):
+            if left:
+                left.pop()
+                raise StoreUnavailable("no answer")
+            return release(self, *asked)
+
+        monkeypatch.setattr(MemoryStore, "release", answer)
+        return of
+
+    @pytest.fixture
+    def replaced(self, leases, occupy):
+        """In a body: the lease is lost to a copy of this very message."""
+
+        def replaced():
+            holder = leases.holder("job:k")
+            leases.force_release("job:k")
+            facts = {"task_name": "the task", "task_id": "mine", "delivery": holder.facts.delivery}
+            occupy("job:k", owner="the copy", **facts)
+            current_lease().lose("expired")
+
+        return replaced
+
+    def ends(self, prepare, error=None):
+        def body(self):
+            prepare()
+            raise error or current_lease().loss()
+
+        return body
+
+    @pytest.mark.parametrize("error", [None, ValueError("the body's own")], ids=["lost", "failed"])
+    def test_with_a_copy_at_work_stores_nothing(self, task, in_worker, silent, replaced, error):
+        silent(2)
+        fails = task(self.ends(replaced, error), lost_policy="raise")
+
+        outcome = in_worker(fails, "k", id="mine", headers={"fence": {"delivery": "d"}})
+
+        assert outcome.state == "IGNORED"
+
+    def test_with_a_free_key_fails(self, task, in_worker, silent):
+        silent(2)
+        fails = task(self.ends(lambda: current_lease().lose("expired")), lost_policy="raise")
+
+        outcome = in_worker(fails, "k", id="mine", headers={"fence": {"delivery": "d"}})
+
+        assert (outcome.state, type(outcome.value)) == ("FAILURE", LeaseLost)
+
+    def test_is_told_after_a_while_in_any_case(self, task, in_worker, monkeypatch, silent, replaced):
+        silent(1000)
+        monkeypatch.setattr(run, "PATIENCE", 0.2)
+        fails = task(self.ends(replaced), lost_policy="raise")
+
+        outcome = in_worker(fails, "k", id="mine", headers={"fence": {"delivery": "d"}})
+
+        assert (outcome.state, type(outcome.value)) == ("FAILURE", LeaseLost)
+
+    @pytest.fixture
+    def waits(self, monkeypatch):
+        """How long each release that had no answer was waited for."""
+        waits = []
+        monkeypatch.setattr(Owed, "answer_within", lambda self, seconds: waits.append(seconds))
+        return waits
+
+    @pytest.mark.parametrize(
+        ("ends", "lost_policy", "fence"),
+        [
+            ("trusted", "raise", {"delivery": "d"}),
+            ("lost", "retry", {"delivery": "d"}),
+            ("lost", "raise", {}),
+            ("lost and returned", "flag", {"delivery": "d"}),
+        ],
+        ids=["a failure in time", "a retry", "a message without a delivery", "a result"],
+    )
+    def test_what_no_copy_can_contradict_waits_for_nothing(
+        self, in_worker, task, silent, waits, *, ends, lost_policy, fence
+    ):
+        silent(1000)
+
+        def body(self):
+            if ends != "trusted":
+                current_lease().lose("expired")
+            if ends == "lost":
+                raise current_lease().loss()
+            if ends == "trusted":
+                raise ValueError("its own")
+
+        in_worker(task(body, lost_policy=lost_policy), "k", id="mine", headers={"fence": fence})
+
+        assert waits == [0.0]

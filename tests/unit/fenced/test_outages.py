@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from celery_fence import StoreUnavailable, current_lease
-from celery_fence.locking.lease import NullLease
+from celery_fence.locking.null_lease import NullLease
 from celery_fence.stores.memory import MemoryStore
 from celery_fence.task.notes import Notes
 
