@@ -194,11 +194,6 @@ class Locker:
         """End what `claim_record` began, once: complete the record of a body that returned, else drop the claim."""
         self._records.end(lease, claim, ending)
 
-    def _let_go(self, lease: Lease) -> bool:
-        """End the lease and its renewal; False when it was lost or released before."""
-        self.heartbeat.forget(lease)
-        return lease.end()
-
     def note(self, note: Note) -> None:
         """Remember that an epilogue is complete: in the background, within a second, together with others."""
         self.heartbeat.note(self._renewals, note)
@@ -252,6 +247,11 @@ class Locker:
             teller=teller_here(),
             emit=self._emit,
         )
+
+    def _let_go(self, lease: Lease) -> bool:
+        """End the lease and its renewal; False when it was lost or released before."""
+        self.heartbeat.forget(lease)
+        return lease.end()
 
     def _tell_loss(self, lease: Lease, reason: str) -> None:
         self._emit(events.Lost(lease.source, lease.key, lease, reason))
