@@ -10,6 +10,7 @@ safe: the store's rules for a release that comes too late are the same as for on
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,10 @@ BREAKS = 3
 if TYPE_CHECKING:
     from celery_fence.locking.clock import Clock
     from celery_fence.locking.store import Claim, Ending, Store
+
+
+LOOK = 0.05
+"""Seconds between two looks of who waits for an answer."""
 
 
 class Owed:
@@ -53,6 +58,7 @@ class Owed:
         """Whether it was said that it isn't paid."""
         self._breaks = 0
         self._error: Exception = StoreUnavailable("It hasn't been tried again yet.")
+        self._answer: Any = None
         self.settled = False
 
     def pay(self, store: Store) -> None:
@@ -72,9 +78,17 @@ class Owed:
                 raise
             self._give_up()
         else:
+            self._answer = answer
             first, self.settled = not self.settled, True
             if first:
                 self._paid(answer)
+
+    def answer_within(self, seconds: float) -> Any:
+        """What the store answers whoever pays; None where nobody has been answered in *seconds*."""
+        until = self._clock() + seconds
+        while not self.settled and self._clock() < until:
+            time.sleep(LOOK)
+        return self._answer
 
     def broke(self, error: Exception) -> None:
         """

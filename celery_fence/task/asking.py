@@ -15,7 +15,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from celery_fence.errors import Contended, StoreUnavailable
 from celery_fence.locking import current
 from celery_fence.locking.clock import steady_clock
-from celery_fence.locking.lease import Lease
+from celery_fence.locking.lease import Lease, unstopped
 from celery_fence.locking.records import Done
 from celery_fence.locking.store import Claim, DeliveryEnded, Facts, Held
 from celery_fence.task import repeats
@@ -192,11 +192,11 @@ def _owner_here() -> str:
     return fresh if run is None else f"{run.owner}{SHARE}{fresh}"
 
 
-def _interrupter_here() -> Callable[[Lease], None] | None:
+def _interrupter_here() -> Callable[[Lease], None]:
     """Within a fenced task, losing the lease of a block stops the run as losing its own would."""
     run = run_here()
     if run is None or run.options.lost_policy == "flag":
-        return None
+        return unstopped
     return interrupter(run.body)
 
 

@@ -10,7 +10,8 @@ from celery.exceptions import SoftTimeLimitExceeded
 
 from celery_fence.errors import StoreUnavailable
 from celery_fence.locking import current, events
-from celery_fence.locking.lease import Lease, NullLease
+from celery_fence.locking.lease import Lease, unstopped
+from celery_fence.locking.null_lease import NullLease
 from celery_fence.locking.records import Done
 from celery_fence.locking.store import DeliveryEnded, Held
 from celery_fence.task import ended_copies, endings, outcomes, repeats
@@ -84,7 +85,7 @@ def _ask(run: Run, claim: Claim) -> Lease | Held | DeliveryEnded | Done:
                 terms=terms_of(run.options),
                 into=run.took,
                 waited=run.notes.misses.waited(run.now),
-                stop=interrupter(run.body) if run.options.lost_policy != "flag" else None,
+                stop=interrupter(run.body) if run.options.lost_policy != "flag" else unstopped,
                 on_lost=_hook_of(run),
             )
         )
