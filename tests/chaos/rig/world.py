@@ -158,6 +158,8 @@ class World:
                 "visibility_timeout": self.plan.visibility,
                 "unacked_restore_interval": 1,
                 "unacked_restore_throttle": 1,
+                # A worker that is killed while it restores closes that off for this long; Kombu's default is 300 s.
+                "unacked_mutex_expire": 1,
             },
             "task_acks_late": True,
             "task_reject_on_worker_lost": True,
