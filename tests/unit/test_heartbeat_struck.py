@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from celery_fence.locking import duty, renewer
+from celery_fence.locking import duty, renewer, teller
 from celery_fence.locking import heartbeat as module
 from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.duty import Shift
@@ -39,8 +39,10 @@ def clock():
 
 @pytest.fixture
 def complaints(monkeypatch):
+    """What is logged of the heartbeat; a strike within `logging` itself would leave a handler's lock taken for ever."""
     complaints = Complaints()
     monkeypatch.setattr(module, "logger", complaints)
+    monkeypatch.setattr(teller, "logger", Complaints())
     return complaints
 
 
