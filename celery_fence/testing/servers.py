@@ -183,11 +183,13 @@ class EmbeddedServer:
             return False
         try:
             with socket.create_connection((self.host, self.port), timeout=1.0) as connection:
-                connection.sendall(b"INFO server\r\n")
+                connection.sendall(b"PING\r\nINFO server\r\n")
                 reply = connection.recv(8192)
         except OSError:
             return False
-        # A server with a password can't be asked who it is. One that says -LOADING isn't ready.
+        if reply.startswith(b"-LOADING"):
+            return False  # it says who it is while it reads its data, and can't be asked for anything yet
+        # A server with a password can't be asked who it is.
         return f"process_id:{self._process.pid}\r".encode() in reply or reply.startswith(b"-NOAUTH")
 
     def _end(self, signal_number: int) -> None:
