@@ -74,7 +74,8 @@ def _ask(run: Run, claim: Claim) -> Lease | Held | DeliveryEnded | Done:
     The store's answer.
 
     A soft time limit that strikes meanwhile is an outage of the store: nothing has begun yet, so
-    nothing is over, and a task that is about to be asked for again hasn't failed.
+    nothing is over, and a task that is about to be asked for again hasn't failed. Of an eager run
+    it is the affair of the execution around it, whose limit it is.
     """
     try:
         return (
@@ -91,6 +92,8 @@ def _ask(run: Run, claim: Claim) -> Lease | Held | DeliveryEnded | Done:
         )
     except SoftTimeLimitExceeded as limit:
         run.let_go()
+        if run.task.request.is_eager:
+            raise
         raise StoreUnavailable(
             f"The soft time limit struck before the lease store had answered for {run.key!r}: the body hasn't "
             "begun. See whether the store is slow, or out of reach; a time limit has to leave time for it "
@@ -124,7 +127,8 @@ def _ended_before(run: Run, end: DeliveryEnded) -> Lease | Held | DeliveryEnded 
 
 
 def _without_store(run: Run, error: StoreUnavailable) -> None:
-    if run.options.outage_policy != "run":
+    limit_is_spent = isinstance(error.__cause__, SoftTimeLimitExceeded)
+    if run.options.outage_policy != "run" or limit_is_spent:
         raise outcomes.outage(run, error) from error
     emit = runtime(run.task.app).emit
     run.lease = NullLease(run.task, emit)
