@@ -15,14 +15,11 @@ Told as a timeline of the threads, the second of which is that of `celery_fence.
     on duty    releases it, again and again until the store answers or the TTL is over
 """
 
-# ruff: noqa: SLF001 - billiard tells of a death nowhere but in what it calls itself
-
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from celery_fence.locking.clock import steady_clock
 from celery_fence.task.remains import Left, Remains
@@ -30,9 +27,6 @@ from celery_fence.task.remains import Left, Remains
 if TYPE_CHECKING:
     from celery_fence.locking.clock import Clock
     from celery_fence.locking.store import Store
-
-LOOKS, BETWEEN_LOOKS = 25, 0.02
-"""How often, and after how many seconds, a process that closed its pipe is looked for."""
 
 SHARE = "."
 """Between a run's owner and the rest of the owner of a `hold` block inside it."""
@@ -96,66 +90,3 @@ class Deaths:
     def finish(self, seconds: float) -> None:
         """Wait until everything is released, for at most *seconds*: the worker is about to end."""
         self._remains.finish(seconds)
-
-
-def watch_pool(pool: Any, deaths: Deaths) -> None:
-    """
-    Have *pool*, a billiard pool, tell *deaths* whenever it has buried processes.
-
-    Everything that reaps a pool's processes goes through `_join_exited_workers`: the
-    event loop when a process ends, the supervisor thread where there is no event loop.
-    """
-    join = pool._join_exited_workers
-
-    def join_and_tell(*args: Any, **options: Any) -> Any:
-        try:
-            return join(*args, **options)
-        finally:
-            deaths.buried(process.pid for process in list(pool._pool))
-
-    pool._join_exited_workers = join_and_tell
-    if hasattr(pool, "_event_process_exit"):
-        _look_again(pool)
-
-
-def _look_again(pool: Any) -> None:
-    """
-    Have the event loop look for an ended process until it is buried, not just once.
-
-    Kernel: closes the dying child's end of the pipe - event loop: hears of it, asks for
-    an exit code, there is none yet, so it looks again after five seconds - kernel: the
-    child is dead.
-    """
-    heard = pool._event_process_exit
-
-    def hear_and_look(hub: Any, process: Any) -> None:
-        heard(hub, process)
-        look(hub, process, LOOKS)
-
-    def look(hub: Any, process: Any, left: int) -> None:
-        if left and process in pool._pool:
-            hub.call_later(BETWEEN_LOOKS, look_now, hub, process, left - 1)
-
-    def look_now(hub: Any, process: Any, left: int) -> None:
-        pool.maintain_pool()
-        look(hub, process, left)
-
-    pool._event_process_exit = hear_and_look
-
-
-def deaths_of(app: Any) -> Deaths | None:
-    """The deaths that this worker watches for *app*; None where its pool has no processes, and in a pool process."""
-    found = app.__dict__.get("_fence_deaths")
-    pid, deaths = found or (None, None)
-    return deaths if pid == os.getpid() else None
-
-
-def watch_deaths(app: Any, pool: Any) -> Deaths | None:
-    """Begin to watch the processes of *pool*, Celery's; None for a pool that has none."""
-    processes = getattr(pool, "_pool", None)
-    if not hasattr(processes, "_join_exited_workers"):
-        return None
-    deaths = Deaths()
-    watch_pool(processes, deaths)
-    app.__dict__["_fence_deaths"] = (os.getpid(), deaths)
-    return deaths

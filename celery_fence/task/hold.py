@@ -18,10 +18,10 @@ from celery_fence.task import given as rules
 from celery_fence.task.asking import Asking, run_here
 from celery_fence.task.given import Given
 from celery_fence.task.holdable import app_of, resolve
+from celery_fence.task.injection import without_token
 from celery_fence.task.install import runtime, terms_of
 from celery_fence.task.limits import checked_ttl
 from celery_fence.task.options import TaskOptions
-from celery_fence.task.run import without_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,8 +12,8 @@ from click import ClickException
 
 from celery_fence.errors import ConfigError, StoreUnavailable
 from celery_fence.locking.store import Checkable
+from celery_fence.task.burials import watch_deaths
 from celery_fence.task.checks import check_app
-from celery_fence.task.deaths import watch_deaths
 from celery_fence.task.install import runtime
 from celery_fence.task.settings import FenceSettings
 

@@ -44,9 +44,12 @@ OURS = {
     str(ROOT / path)
     for path in (
         "locking/locker.py",
+        "locking/record_claims.py",
         "locking/lease.py",
         "locking/loss.py",
         "locking/heartbeat.py",
+        "locking/agenda.py",
+        "locking/renewers.py",
         "locking/beat.py",
         "locking/duty.py",
         "locking/current.py",
@@ -55,6 +58,8 @@ OURS = {
         "task/fenced.py",
         "task/taking.py",
         "task/run.py",
+        "task/delivery.py",
+        "task/injection.py",
         "task/interrupt.py",
         "task/stopping/__init__.py",
         "task/stopping/signals.py",
@@ -200,9 +205,9 @@ def a_run_in_a_worker(app):
 
 def pay_what_is_owed(heartbeat):
     """As its thread would."""
-    with heartbeat._lock:
-        entries = heartbeat._notebook.take(float("inf"))
-        heartbeat._notebook.settle(entries, [], 0.0)
+    with heartbeat._agenda.lock:
+        entries = heartbeat._agenda.notebook.take(float("inf"))
+        heartbeat._agenda.notebook.settle(entries, [], 0.0)
     for store, due, _ in entries:
         if isinstance(due, Owed):
             due.pay(store)

@@ -15,9 +15,9 @@ from celery_fence.errors import LockKeyError
 from celery_fence.locking import current, duty
 from celery_fence.locking.duty import Shift
 from celery_fence.locking.store import Claim
-from celery_fence.task import deaths as module
 from celery_fence.task import remains
-from celery_fence.task.deaths import Accepted, Deaths, deaths_of, watch_pool
+from celery_fence.task.burials import deaths_of, watch_deaths, watch_pool
+from celery_fence.task.deaths import SHARE, Accepted, Deaths
 from celery_fence.task.request import FencedRequest
 from celery_fence.task.run import Run
 from celery_fence.testing.clock import FakeClock
@@ -336,7 +336,7 @@ def test_billiard_still_has_what_is_hooked():
 
 
 def test_a_pool_without_processes_is_not_watched(app):
-    assert module.watch_deaths(app, object()) is None
+    assert watch_deaths(app, object()) is None
     assert deaths_of(app) is None
 
 
@@ -344,9 +344,9 @@ def test_a_pool_process_has_inherited_no_watch(app, monkeypatch):
     class Pool:
         _pool = BilliardPool()
 
-    watched = module.watch_deaths(app, Pool())
+    watched = watch_deaths(app, Pool())
     assert deaths_of(app) is watched
-    monkeypatch.setattr(module.os, "getpid", lambda: -1)
+    monkeypatch.setattr("celery_fence.task.burials.os.getpid", lambda: -1)
 
     assert deaths_of(app) is None
 
@@ -366,7 +366,7 @@ def test_a_block_in_a_run_has_an_owner_that_begins_with_the_runs(app, leases):
 def test_a_block_anywhere_else_has_an_owner_of_its_own(app):
     assert current.frames() == ()
     with hold("inner:k", app=app) as first:
-        assert module.SHARE not in first.owner
+        assert SHARE not in first.owner
 
 
 def body(key):
@@ -402,7 +402,7 @@ def watched(app):
     class Pool:
         _pool = BilliardPool()
 
-    return module.watch_deaths(app, Pool())
+    return watch_deaths(app, Pool())
 
 
 def test_an_accepted_message_is_noted_with_its_owner_and_key(app, request_of, watched):

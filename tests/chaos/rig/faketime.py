@@ -16,6 +16,8 @@ DEBIAN = "usr/lib/*/faketime/libfaketime.so.1"
 MENDED_SLEEP = Path(__file__).parent / "wrong_clock"
 """A folder that a Python process with a wrong clock needs on its path, first of all."""
 
+MISSING = f"no libfaketime here: install Debian's package faketime, or name it in {VARIABLE}"
+
 REAL_CLOCKS = {"DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 """Trust is measured on the monotonic clocks, and those never step."""
 
@@ -48,9 +50,7 @@ def steered(offset: Path) -> Mapping[str, str]:
 def _preloaded() -> dict[str, str]:
     found = library()
     if found is None:
-        raise RuntimeError(
-            f"no libfaketime here: install Debian's package faketime, or name it in {VARIABLE}"
-        )
+        raise RuntimeError(MISSING)
     return {"LD_PRELOAD": str(found), **REAL_CLOCKS}
 
 
