@@ -79,6 +79,10 @@ def outage(run: Run, error: StoreUnavailable) -> Exception:
 
     Only the store could tell whether a copy's message runs or has ended elsewhere. So
     nothing is written about one: it waits for the store, whatever the policy.
+
+    Of a task that runs without a lease then, only what has no time left comes here: Celery's soft
+    limit strikes once, and a body that began after it could go on for ever. It comes back with a
+    limit of its own.
     """
     if not run.task.request.is_eager and may_be_known_elsewhere(run):
         logger.info(
@@ -86,6 +90,8 @@ def outage(run: Run, error: StoreUnavailable) -> Exception:
         )
         return put_off(run, None)
     policy = run.options.outage_policy
+    if policy == "run":
+        policy = policies.Retry()
     if isinstance(policy, str):
         return error
     count = run.notes.outages

@@ -73,7 +73,8 @@ def _ask(run: Run, claim: Claim) -> Lease | Held | DeliveryEnded | Done:
     The store's answer.
 
     A soft time limit that strikes meanwhile is an outage of the store: nothing has begun yet, so
-    nothing is over, and a task that is about to be asked for again hasn't failed.
+    nothing is over, and a task that is about to be asked for again hasn't failed. Of an eager run
+    it is the affair of the execution around it, whose limit it is.
     """
     try:
         return (
@@ -90,6 +91,10 @@ def _ask(run: Run, claim: Claim) -> Lease | Held | DeliveryEnded | Done:
             )
         )
     except SoftTimeLimitExceeded as limit:
+        run.let_go()
+        if run.task.request.is_eager:
+            raise
+        run.out_of_time = True
         raise _out_of_time(run, "the lease store") from limit
 
 
@@ -99,11 +104,11 @@ def _look_before_the_body(run: Run) -> None:
         run.release()
         raise ended_copies.doubt(run)
     if run.out_of_time:
+        run.let_go()
         raise _out_of_time(run, "the result backend")
 
 
 def _out_of_time(run: Run, who: str) -> StoreUnavailable:
-    run.let_go()
     return StoreUnavailable(
         f"The soft time limit struck before {who} had answered for {run.key!r}: the body hasn't begun. See whether "
         'that is slow, or out of reach; a time limit has to leave time for it (docs/guarantees.md, "Time limits").'
@@ -134,7 +139,7 @@ def _ended_before(run: Run, end: DeliveryEnded) -> Lease | Held | DeliveryEnded 
 
 
 def _without_store(run: Run, error: StoreUnavailable) -> None:
-    if run.options.outage_policy != "run":
+    if run.options.outage_policy != "run" or run.out_of_time:
         raise outcomes.outage(run, error) from error
     emit = runtime(run.task.app).emit
     run.lease = NullLease(run.task, emit)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import replace
-from unittest.mock import Mock
 
 import pytest
 
 from celery_fence import FencedTask, hold
 from celery_fence.errors import LockKeyError
-from celery_fence.locking import current
+from celery_fence.locking import current, duty
+from celery_fence.locking.duty import Shift
 from celery_fence.locking.store import Claim
-from celery_fence.task import deaths as module
+from celery_fence.task import remains
 from celery_fence.task.burials import deaths_of, watch_deaths, watch_pool
-from celery_fence.task.deaths import Accepted, Deaths
+from celery_fence.task.deaths import SHARE, Accepted, Deaths
 from celery_fence.task.request import FencedRequest
 from celery_fence.task.run import Run
 from celery_fence.testing.clock import FakeClock
@@ -82,9 +83,15 @@ def test_what_others_hold_stays_theirs(deaths, make_run, take, leases):
     assert {holder.owner for holder in leases.leases()} == {"successor", "run-10.f00"}
 
 
-def test_while_its_process_lives_a_lease_stays(deaths, make_run, take, leases, monkeypatch):
+@pytest.fixture
+def started(monkeypatch):
+    """The threads that were to be started."""
     started = []
-    monkeypatch.setattr(module, "start_thread", started.append)
+    monkeypatch.setattr(duty, "start_thread", started.append)
+    return started
+
+
+def test_while_its_process_lives_a_lease_stays(deaths, make_run, take, started):
     take("job:1", "run-1")
     deaths.accepted(11, make_run())
     deaths.buried(alive=[11])
@@ -92,9 +99,7 @@ def test_while_its_process_lives_a_lease_stays(deaths, make_run, take, leases, m
     assert started == []
 
 
-def test_for_a_process_whose_run_had_ended_nothing_is_done(deaths, make_run, monkeypatch):
-    started = []
-    monkeypatch.setattr(module, "start_thread", started.append)
+def test_for_a_process_whose_run_had_ended_nothing_is_done(deaths, make_run, started):
     deaths.accepted(11, make_run())
     deaths.ended(11, "run-1")
     deaths.buried(alive=[])
@@ -129,7 +134,7 @@ def test_a_store_that_is_away_is_asked_again_until_it_is_back(deaths, make_run, 
 def test_it_gives_up_when_the_ttl_is_over_and_says_so(make_run, down, monkeypatch, caplog):
     clock = FakeClock(100.0)
     deaths, asked = Deaths(clock), []
-    monkeypatch.setattr(module, "pause", lambda seconds: clock.advance(4.0))
+    monkeypatch.setattr(deaths._remains._bell, "wait", lambda seconds: clock.advance(4.0))
 
     def store():
         asked.append(clock())
@@ -182,7 +187,30 @@ def test_a_release_that_breaks_is_logged_and_the_next_death_is_heard_of(
     until(lambda: leases.holder("job:1") is None)
 
 
-def test_a_machine_without_a_thread_to_spare_is_asked_again_at_the_next_look(  # noqa: PLR0917 - fixtures
+def test_a_second_death_does_not_wait_for_the_next_try_of_the_first(  # noqa: PLR0917 - fixtures
+    deaths, make_run, take, leases, down, monkeypatch
+):
+    """The store of the first is away, and asked for ever more seldom."""
+    monkeypatch.setattr(remains, "FIRST_PAUSE", 60.0)
+    monkeypatch.setattr(remains, "LONGEST_PAUSE", 60.0)
+    asked = threading.Event()
+
+    def away():
+        asked.set()
+        raise down
+
+    remaining = Deaths()
+    remaining.accepted(11, replace(make_run("run-1"), store=away))
+    remaining.buried(alive=[])
+    assert asked.wait(DEADLINE)
+    take("job:1", "run-2")
+    remaining.accepted(12, make_run("run-2"))
+    remaining.buried(alive=[])
+
+    until(lambda: leases.holder("job:1") is None)
+
+
+def test_a_machine_without_a_thread_to_spare_frees_the_key_when_it_has_one(  # noqa: PLR0917 - fixtures
     deaths, make_run, take, leases, monkeypatch, caplog
 ):
     def none_left(function):
@@ -190,30 +218,71 @@ def test_a_machine_without_a_thread_to_spare_is_asked_again_at_the_next_look(  #
 
     take("job:1", "run-1")
     deaths.accepted(11, make_run())
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "start_thread", none_left)
+    with monkeypatch.context() as full:
+        full.setattr(duty, "start_thread", none_left)
         deaths.buried(alive=[])
+    assert "can't be released yet: can't start new thread" in caplog.text
+    deaths.buried(alive=[])  # billiard looks every few seconds
+
+    until(lambda: leases.holder("job:1") is None)
+
+
+def test_a_thread_that_fell_as_it_released_is_replaced_by_who_comes_by_and_all_is_released(
+    deaths, make_run, take, leases
+):
+    """SystemExit thrown into it ends the turn, and where it is thrown into the duty itself, the thread."""
+    hangs, asked = threading.Event(), threading.Event()
+
+    def hangs_at_first():
+        if not asked.is_set():
+            asked.set()
+            hangs.wait(DEADLINE)
+            raise SystemExit
+        return leases
+
+    take("job:1", "run-1")
+    deaths.accepted(11, replace(make_run(), store=hangs_at_first))
+    deaths.buried(alive=[])
+    assert asked.wait(DEADLINE)
+    last, gone = deaths._remains._duty._shift, Shift()
+    gone.begun = True
+    deaths._remains._duty._shift, last.ends = gone, True  # it fell; in truth it ends after this turn
+    deaths.accepted(12, make_run("run-2"))
+
+    until(lambda: leases.holder("job:1") is None)
+    hangs.set()
+
+
+def test_a_hundred_strikes_leave_no_key_closed(make_run, take, leases, strike, monkeypatch):
+    monkeypatch.setattr(duty, "STUMBLE", 0.0)
+    monkeypatch.setattr(
+        remains.logger, "disabled", True
+    )  # struck as it logs, a thread may leave its lock held
+    deaths, struck = Deaths(), 0
+    for number in itertools.count():
+        take(f"job:{number}", f"run-{number}")
+        deaths.accepted(number, make_run(f"run-{number}", f"job:{number}"))
+        deaths.buried(alive=[])
+        struck += strike()
+        if struck >= 100:
+            break
+    deaths.finish(DEADLINE)
+
+    assert [holder for holder in leases.leases() if not holder.closed] == []
+
+
+def test_a_process_that_is_buried_by_a_thread_that_is_struck_is_buried_again(
+    deaths, make_run, take, leases, monkeypatch
+):
+    take("job:1", "run-1")
+    deaths.accepted(11, make_run())
+    with monkeypatch.context() as struck:
+        struck.setattr(deaths._remains, "bring", lambda left: sys.exit())
+        with pytest.raises(SystemExit):
+            deaths.buried(alive=[])
     deaths.buried(alive=[])
 
     until(lambda: leases.holder("job:1") is None)
-    assert "What dead pool processes held can't be released yet" in caplog.text
-
-
-def test_a_thread_that_was_struck_is_replaced_at_the_next_look_and_nothing_is_forgotten(
-    deaths, make_run, take, leases, monkeypatch
-):
-    def work(function):
-        with suppress(SystemExit):
-            function()
-
-    take("job:1", "run-1")
-    monkeypatch.setattr(module, "start_thread", work)
-    deaths.accepted(11, replace(make_run(), store=Mock(side_effect=[SystemExit, leases])))
-    deaths.buried(alive=[])
-    assert leases.holder("job:1") is not None
-    deaths.buried(alive=[])
-
-    assert leases.holder("job:1") is None
 
 
 def test_a_key_that_cannot_be_built_leaves_the_blocks_to_be_freed(deaths, make_run, take, leases):
@@ -297,7 +366,7 @@ def test_a_block_in_a_run_has_an_owner_that_begins_with_the_runs(app, leases):
 def test_a_block_anywhere_else_has_an_owner_of_its_own(app):
     assert current.frames() == ()
     with hold("inner:k", app=app) as first:
-        assert module.SHARE not in first.owner
+        assert SHARE not in first.owner
 
 
 def body(key):

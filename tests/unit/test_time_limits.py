@@ -170,6 +170,39 @@ def test_in_a_copy_s_look_at_its_result_the_body_does_not_begin_with_its_limit_s
     assert leases.holder("k") is None
 
 
+def test_in_the_question_for_the_lease_it_brings_a_task_back_that_runs_without_one_in_an_outage(
+    task, in_worker, strike_in, sent, leases
+):
+    """Celery's limit strikes once: the body would run without it."""
+    ran = []
+    task.__class__.does = staticmethod(ran.append)
+    task.__class__.outage_policy = "run"
+    strike_in("acquire", after=True)
+    outcome = in_worker(task, **MESSAGE)
+    process_heartbeat().flush(5.0)
+
+    assert (outcome.state, type(outcome.value)) == ("RETRY", StoreUnavailable)
+    assert ran == []
+    assert leases.holder("k") is None
+    ((again, _),) = sent
+    assert in_worker(task, id="one", headers={"fence": again["fence"]}).state == "SUCCESS"
+    assert len(ran) == 1
+
+
+@pytest.mark.parametrize("policy", ["retry", "run", "raise"])
+def test_in_the_question_of_an_eager_run_it_is_the_limit_of_the_body_around_it(
+    task, strike_in, sent, leases, policy
+):
+    task.__class__.outage_policy = policy
+    strike_in("acquire", after=True)
+    outcome = task.apply()
+    process_heartbeat().flush(5.0)
+
+    assert (outcome.state, type(outcome.result)) == ("FAILURE", SoftTimeLimitExceeded)
+    assert sent == []
+    assert leases.holder("k") is None
+
+
 def test_in_the_body_it_is_the_outcome_as_ever(task, in_worker, end_of):
     def strikes(_):
         raise SoftTimeLimitExceeded

@@ -1,9 +1,8 @@
 """
-Connections of our own to one server, and the moment by which each wait on them is over.
+Connections of our own to one server, and the queue for them.
 
-redis-py gives each single wait its time: a fresh connection has one for TCP, for TLS, for each step of
-the handshake and for each piece of a reply, so a slow or dripping server could take any number of
-them. Here they share what is left of the call.
+A thousand greenlets that begin at once need no thousand connections: a few dozen that go round are
+as fast, cost this process and the server less, and leave room for other workers.
 """
 
 from __future__ import annotations
@@ -23,80 +22,11 @@ from redis.retry import Retry
 from celery_fence.errors import ConfigError
 from celery_fence.locking.native import new_lock
 from celery_fence.stores.redis.failures import AllBusy
+from celery_fence.stores.redis.punctual import Deadline, Punctual
 from celery_fence.stores.redis.urls import Address
 
 LOOK = 0.1
 """Seconds after which who waits for a connection looks whether one was lost, of which nobody told."""
-
-
-class Deadline:
-    """When a call must be over (`at`, by the monotonic clock); no wait of it is longer than *longest* seconds."""
-
-    __slots__ = ("_longest", "at")
-
-    def __init__(self, longest: float) -> None:
-        self._longest = longest
-        self.at = math.inf
-
-    def left(self) -> float:
-        """Seconds for the next wait; `TimeoutError` where there are none."""
-        left = min(self._longest, self.at - time.monotonic())
-        if left <= 0:
-            raise TimeoutError("all the time for this call is used up")
-        return left
-
-
-class PunctualSocket:
-    """*socket*, whose waits end by *deadline*, however many bytes the other side lets drip."""
-
-    __slots__ = ("_deadline", "_socket")
-
-    def __init__(self, socket: Any, deadline: Deadline) -> None:
-        self._socket = socket
-        self._deadline = deadline
-
-    def recv(self, *args: Any) -> Any:
-        """As of a socket; within what is left."""
-        self._socket.settimeout(self._deadline.left())
-        return self._socket.recv(*args)
-
-    def recv_into(self, *args: Any) -> Any:
-        """As of a socket; within what is left."""
-        self._socket.settimeout(self._deadline.left())
-        return self._socket.recv_into(*args)
-
-    def sendall(self, data: Any) -> None:
-        """As of a socket; within what is left."""
-        self._socket.settimeout(self._deadline.left())
-        self._socket.sendall(data)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._socket, name)
-
-
-class Punctual:
-    """
-    Mixed into a connection class of redis-py: it connects, and waits, by a `Deadline`.
-
-    *used*: it has given an answer before, so it may have been forgotten by the other side or by a firewall.
-    """
-
-    deadline = Deadline(math.inf)
-    used = False
-
-    @property
-    def socket_timeout(self) -> float:
-        """What redis-py takes for the time of each wait."""
-        return self.deadline.left()
-
-    @socket_timeout.setter
-    def socket_timeout(self, value: float) -> None:
-        """Redis-py's constructor sets it, in some versions."""
-
-    socket_connect_timeout = socket_timeout
-
-    def _connect(self) -> PunctualSocket:
-        return PunctualSocket(super()._connect(), self.deadline)  # type: ignore[misc]
 
 
 class Loan:
@@ -112,8 +42,34 @@ class Loan:
     connection: Any
 
 
+class Turn:
+    """
+    One asker's place in the queue for a connection, worth nothing from *until* on.
+
+    So whoever is struck in the queue, and wherever, keeps the others waiting no longer than it would have waited.
+    """
+
+    __slots__ = ("bell", "until")
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+        # Taken until somebody rings; of the kind that lets other greenlets run meanwhile.
+        self.bell = threading.Lock()
+        self.bell.acquire()
+
+    def ring(self) -> None:
+        """Wake the asker, if it isn't woken already."""
+        if self.bell.locked():
+            self.bell.release()
+
+
 class Connections:
-    """At most *limit* connections to one server, the idle ones kept for the next asker."""
+    """
+    At most *limit* connections to one server, the idle ones kept for the next asker.
+
+    Who finds none waits, and is served in the order of coming: among hundreds of greenlets that ask
+    again and again, one that had to compete each time would wait many times as long as the others.
+    """
 
     _lent: set[weakref.ref[Loan]]
 
@@ -132,14 +88,20 @@ class Connections:
         """
         An idle connection or a new one, for a call that is over by *until*; not necessarily connected yet.
 
-        Waits for one that another asker gives back; `AllBusy` where nobody does by then.
+        Waits for one that another asker gives back, but not into the last time-out before *until*, which
+        the call itself may need: else each of many would come so late that it failed, and its connection
+        with it. `AllBusy` where nobody gives one back by then.
         """
         if self._pid != os.getpid():
             # What is idle here is the parent's. Redis-py closes such a socket without ending the session.
             self._start_empty()
-        loan, bell = Loan(), _silent_bell()
-        while not self._lend(loan, bell):
-            self._wait(bell, until - time.monotonic())
+        loan, turn = Loan(), Turn(until - self._timeout)
+        try:
+            while not self._lend(loan, turn):
+                self._wait(turn)
+        except BaseException:
+            self._leave(turn)
+            raise
         try:
             loan.connection = self._idle.pop()
         except IndexError:
@@ -158,32 +120,49 @@ class Connections:
         finally:
             with self._lock:
                 self._lent.discard(weakref.ref(loan))
-                self._wake_one()
+                self._wake_first()
 
-    def _lend(self, loan: Loan, bell: Any) -> bool:
-        """Whether *loan* is within the limit; else *bell* rings when another is given back."""
+    def _lend(self, loan: Loan, turn: Turn) -> bool:
+        """Whether *loan* is within the limit, and nobody came before; else *turn* is rung when it is next."""
         with self._lock:
-            if len(self._lent) >= self._limit:
-                self._lent = _alive(self._lent)
-            if len(self._lent) >= self._limit:
-                self._waiting[bell] = None
+            if self._first_in_line(turn) is not turn or not self._has_room():
+                self._waiting.setdefault(turn)
                 return False
-            self._waiting.pop(bell, None)
+            self._waiting.pop(turn, None)
             self._lent.add(weakref.ref(loan))
+            self._wake_first()  # two may have been given back before this one was awake
             return True
 
-    def _wait(self, bell: Any, seconds: float) -> None:
+    def _wait(self, turn: Turn) -> None:
+        seconds = turn.until - time.monotonic()
         if seconds <= 0:
-            with self._lock:
-                self._waiting.pop(bell, None)
             raise AllBusy(f"none of {self._limit} was given back in time")
-        bell.acquire(timeout=min(seconds, LOOK))
+        turn.bell.acquire(timeout=min(seconds, LOOK))
 
-    def _wake_one(self) -> None:
-        if self._waiting:
-            self._waiting.pop(bell := next(iter(self._waiting)))
-            if bell.locked():  # it may have been rung already, as its owner's patience ended
-                bell.release()
+    def _leave(self, turn: Turn) -> None:
+        """Wait no longer: it may have been rung for this one, and isn't taken."""
+        with self._lock:
+            self._waiting.pop(turn, None)
+            self._wake_first()
+
+    def _first_in_line(self, newcomer: Turn | None = None) -> Turn | None:
+        now = time.monotonic()
+        while self._waiting:
+            first = next(iter(self._waiting))
+            if first.until > now:
+                return first
+            self._waiting.pop(first)
+        return newcomer
+
+    def _has_room(self) -> bool:
+        if len(self._lent) >= self._limit:
+            self._lent = {each for each in self._lent if each() is not None}
+        return len(self._lent) < self._limit
+
+    def _wake_first(self) -> None:
+        first = self._first_in_line()
+        if first is not None and len(self._lent) < self._limit:
+            first.ring()
 
     def drop_idle(self) -> None:
         """Close the connections that nobody is using."""
@@ -198,7 +177,7 @@ class Connections:
         self._lock = new_lock()
         self._idle: list[Any] = []
         self._lent = set()
-        self._waiting: dict[Any, None] = {}
+        self._waiting: dict[Turn, None] = {}
         self._pid = os.getpid()
 
     def _make(self) -> Any:
@@ -212,17 +191,6 @@ class Connections:
         # CLIENT SETINFO, one name or the other by the version of redis-py: two round trips that nobody needs.
         connection.driver_info = connection.lib_name = connection.lib_version = None
         return connection
-
-
-def _silent_bell() -> Any:
-    """A lock that is taken until somebody rings; of the kind that lets other greenlets run meanwhile."""
-    bell = threading.Lock()
-    bell.acquire()
-    return bell
-
-
-def _alive(loans: set[weakref.ref[Loan]]) -> set[weakref.ref[Loan]]:
-    return {each for each in loans if each() is not None}
 
 
 def _connection_options(address: Address) -> dict[str, Any]:
