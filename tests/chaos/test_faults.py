@@ -31,8 +31,8 @@ def played(
     seed: int, faults: Sequence[str], seconds: float = SECONDS, *, retention: bool = False
 ) -> tuple[Report, list[Record]]:
     """A round and its records; the histories of one that broke a promise are kept."""
-    if "F10" in faults and faketime.library() is None:
-        pytest.skip("no libfaketime here (Debian: faketime)")
+    if why_not := faketime.why_not(faults):
+        pytest.skip(why_not)
     directory = Path(tempfile.mkdtemp(prefix=f"chaos-{seed}-"))
     report = play(make_plan(seed, faults, seconds, retention=retention), directory)
     records = history.read(directory)

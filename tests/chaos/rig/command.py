@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from rig import faketime
 from rig.controls import CONTROLS
 from rig.evidence import add_row
 from rig.plan import FAULTS, make_plan, random_faults
@@ -60,6 +61,8 @@ def _add_soak(parser: argparse.ArgumentParser) -> None:
 
 def _round(options: argparse.Namespace) -> int:
     faults = random_faults(options.seed) if options.faults is None else options.faults
+    if why_not := faketime.why_not(faults):
+        sys.exit(why_not)
     plan = make_plan(
         options.seed, faults, options.seconds, control=options.control, retention=options.retention
     )
