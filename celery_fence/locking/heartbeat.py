@@ -33,7 +33,7 @@ from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.duty import STUMBLE, Duty
 from celery_fence.locking.green import call, teller_here
 from celery_fence.locking.native import Wakeable, new_lock, pause
-from celery_fence.locking.notebook import Due, Entry, Notebook, write
+from celery_fence.locking.notebook import Due, Entry, Notebook, counted, write
 from celery_fence.locking.renewer import Renewer
 from celery_fence.locking.schedule import Emit, Schedule, Watched
 
@@ -49,8 +49,8 @@ LINGER = 1.0
 """Seconds the idle thread waits for another lease before it ends."""
 
 GIVEN_UP = (
-    "%d epilogues couldn't be noted for ten minutes, and are given up: copies of those messages, if any come, do what "
-    "follows a run once more"
+    "%s couldn't be noted as complete for ten minutes, which is given up: copies of those messages, if any come, do "
+    "what follows a run once more"
 )
 
 
@@ -247,7 +247,7 @@ class Heartbeat:
             try:
                 self._renewer_of(notes[0][0]).write(notes)
             except RuntimeError as error:
-                self._complain("Noting epilogues has to wait", error)
+                self._complain("Noting that runs are complete has to wait", error)
                 self._settle(notes, failed=notes)
 
     def _renewer_of(self, store: Store) -> Renewer:
@@ -292,7 +292,7 @@ class Heartbeat:
         try:
             failed = write(entries, functools.partial(self._tell, self._notebook.complain))
         except BaseException as error:  # noqa: BLE001 - a note is no reason to ask for leases again
-            self._complain("Noting epilogues broke", error)
+            self._complain("Noting that runs are complete broke", error)
         finally:
             self._settle(entries, failed=failed)
 
@@ -303,7 +303,7 @@ class Heartbeat:
         if wake:
             self._bell.ring()
         if given_up:
-            self._tell(functools.partial(logger.warning, GIVEN_UP, given_up))
+            self._tell(functools.partial(logger.warning, GIVEN_UP, counted(given_up)))
 
     def _close(self, store: Store) -> None:
         try:
