@@ -26,7 +26,7 @@ help: ## Show this list
 	@echo
 	@echo '  VENV=dir    the virtual environment, made when needed (now: $(VENV))'
 	@echo '  PYTHON=exe  the Python to make it with, 3.11 or later (now: $(if $(PYTHON),$(PYTHON),none found))'
-	@echo '  TESTS=...   only these tests, as in: make test TESTS=tests/unit/test_keys.py'
+	@echo '  TESTS=...   only these tests, as in: make test TESTS=tests/unit/keys'
 	@echo '  JOBS=n      how many tests run side by side (now: $(JOBS))'
 	@echo '  SEED=n      play one round again: make chaos SEED=123 FAULTS=F2+F6; or where a soak begins'
 	@echo '  MINUTES=n   how long a soak lasts (now: $(MINUTES))'

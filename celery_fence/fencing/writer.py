@@ -18,7 +18,8 @@ from celery_fence.errors import ConfigError, StaleToken
 from celery_fence.fencing.attempt import GUARDED, Attempt, check_lease
 from celery_fence.fencing.mismatch import is_unescaped, mismatch
 from celery_fence.locking import current, events
-from celery_fence.locking.lease import Lease, NullLease
+from celery_fence.locking.lease import Lease
+from celery_fence.locking.null_lease import NullLease
 
 Mode: TypeAlias = Literal["enforce", "shadow", "off"]
 """``enforce`` refuses, ``shadow`` lets pass and tells, ``off`` doesn't even compare."""

@@ -36,8 +36,8 @@ class Beat:
     """
     Renews leases at *store* and says what comes next for each.
 
-    *again* is called with a lease, whom to tell of it, and when it is due; *forget* with one that
-    has ended; *complain* with a message and the exception of a store that breaks its word.
+    *again* is called with a lease, whom to tell of it, and when it is due; *part* with one that
+    has ended, and whom to tell; *complain* with a message and the exception of a store that breaks its word.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class Beat:
         clock: Clock,
         *,
         again: Callable[[Lease, Emit, float], object],
-        forget: Callable[[Lease], object],
+        part: Callable[[Lease, Emit], object],
         complain: Callable[[str, BaseException], object],
     ) -> None:
         self._store = store
         self._clock = clock
         self._again = again
-        self._forget = forget
+        self._part = part
         self._complain = complain
 
     def renew(self, due: list[Watched]) -> None:
@@ -79,17 +79,17 @@ class Beat:
         for (lease, emit), answer in zip(pairs, answers, strict=True):
             match answer:
                 case Gone(reason="released"):
-                    self._forget(lease)  # our own release came first, and isn't answered yet
+                    self._part(lease, emit)  # our own release came first, and isn't answered yet
                 case Gone(reason=reason):
                     lease.lose(reason)
-                    self._forget(lease)
+                    self._part(lease, emit)
                 case Kept(reinstated=reinstated):
                     self._note_kept(lease, emit, asked_at, reinstated=reinstated)
 
     def _note_kept(self, lease: Lease, emit: Emit, asked_at: float, *, reinstated: bool) -> None:
         lag, failures = max(asked_at - lease.beat_due, 0.0), lease.failures
         if not lease.renewed(asked_at):
-            self._forget(lease)
+            self._part(lease, emit)
             return
         self._again(lease, emit, next_beat(lease, asked_at))
         emit(events.Renewed(lease.source, lease.key, lease, lag, reinstated, failures))
@@ -98,7 +98,7 @@ class Beat:
         now = self._clock()
         for lease, emit in pairs:
             if lease.lost:
-                self._forget(lease)
+                self._part(lease, emit)
                 continue
             lease.suspect()
             left = lease.trusted_until - now

@@ -50,7 +50,7 @@ class Debts:
         self._emit = emit
         self._clock = clock
 
-    def owe_release(self, lease: Lease, claim: Claim, ending: Ending | None, error: StoreUnavailable) -> None:
+    def owe_release(self, lease: Lease, claim: Claim, ending: Ending | None, error: StoreUnavailable) -> Owed:
         """Have *lease* released as soon as the store can be reached, as *claim* and *ending* say, and that told."""
         since = self._clock()
 
@@ -59,7 +59,9 @@ class Debts:
             late = self._clock() - since
             self._emit(events.ReleasedLate(lease.source, lease.key, lease, outcome, late))
 
-        self.owe(lambda store: store.release(claim, lease.token, ending), claim, ending, error, paid=paid)
+        return self.owe(
+            lambda store: store.release(claim, lease.token, ending), claim, ending, error, paid=paid
+        )
 
     def owe(
         self,
@@ -69,7 +71,7 @@ class Debts:
         error: StoreUnavailable,
         *,
         paid: Callable[[Any], None],
-    ) -> None:
+    ) -> Owed:
         """Have *call* made as soon as the store can be reached: the run of *claim* has ended and goes on."""
         _tell_unrecorded(claim, ending, error, logging.WARNING)
         tell = teller_here()
@@ -86,6 +88,28 @@ class Debts:
             self._heartbeat().note(self._renewals, owed)
         except RuntimeError:  # the machine has no thread to spare
             owed.tell()
+        return owed
+
+    def give_back(self, claim: Claim, cause: BaseException, store: Store) -> None:
+        """
+        Have released by owner what was, or may have been, granted before *cause* struck; the TTL is the rest.
+
+        At once, at *store*, where the process is about to end (SystemExit and the like) or the store has just
+        answered; else, as after a soft time limit, in the background.
+        """
+        error = StoreUnavailable("The question for it was interrupted.")
+        if isinstance(cause, StoreUnavailable) or not isinstance(cause, Exception):
+            try:
+                store.release(claim, 0)
+                return  # noqa: TRY300 - what follows is for those who couldn't
+            except StoreUnavailable as unreachable:
+                error = unreachable
+                logger.warning(
+                    "The lease on %r, if it was granted, isn't given back yet: its TTL ends it in any case. %s",
+                    claim.key,
+                    error,
+                )
+        self.owe(lambda store: store.release(claim, 0), claim, None, error, paid=lambda _: None)
 
     def pay_first(self, key: str, store: Store) -> None:
         """

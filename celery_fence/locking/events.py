@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from celery_fence.locking.lease import Lease, NullLease
+    from celery_fence.locking.lease import Lease
+    from celery_fence.locking.null_lease import NullLease
     from celery_fence.locking.store import Holder
 
 logger = logging.getLogger(__name__)

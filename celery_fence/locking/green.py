@@ -179,12 +179,16 @@ def _listen(calls: Calls, wanted: Callable[[], EventletHub | None]) -> None:
     try:
         while True:
             if _has_been_called(calls):
-                for function, args in calls.take():
-                    _eventlet_hub().schedule_call_global(0, function, *args)
+                _hand_over(calls)
             elif wanted() is None:
                 return
     finally:
         calls.close()
+
+
+def _hand_over(calls: Calls) -> None:
+    for function, args in calls.take():
+        _eventlet_hub().schedule_call_global(0, function, *args)
 
 
 def _has_been_called(calls: Calls) -> bool:

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import enum
-import itertools
-import math
+import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from celery_fence.errors import LeaseLost
 from celery_fence.locking.events import unheard
+from celery_fence.locking.green import call
+from celery_fence.locking.loss import Loss, loss_error
 from celery_fence.locking.trust import trust_deadline
 
 if TYPE_CHECKING:
+    from celery_fence.errors import LeaseLost
     from celery_fence.locking.clock import Clock
     from celery_fence.locking.events import Event
+    from celery_fence.locking.green import Tell
     from celery_fence.locking.store import Claim, Granted, Store
 
 HEADER_SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 """What an HTTP header can contain as it is: visible ASCII, but for the sign of an escape."""
 
-REASONS = {
-    "taken": "another owner holds the key now",
-    "superseded": "a newer token has been issued for the key",
-    "force_released": "an operator released it",
-    "expired": "it couldn't be renewed in time",
-    "max_hold": "it was held for longer than lock_max_hold",
-    "released": "it has been released already",
-}
+END = "end"
 
 
 class State(enum.Enum):
@@ -42,74 +38,44 @@ class State(enum.Enum):
     RELEASED = "released"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Lease:
     """
     The right to work on *key*, trusted on this process's own clock.
 
-    May be handed to other threads. `check` and `lost` cost no I/O.
+    May be handed to other threads. `check` and `lost` cost no I/O. Each of *on_lost* is called with
+    the lease and the reason of its loss, by way of *teller*.
     """
 
-    __slots__ = (
-        "_clock",
-        "_ending",
-        "_endings",
-        "_given_back",
-        "_on_lost",
-        "acquired_at",
-        "beat_due",
-        "claim",
-        "emit",
-        "failures",
-        "lost_reason",
-        "max_hold",
-        "pid",
-        "place",
-        "renew_fraction",
-        "renewals",
-        "since",
-        "source",
-        "store",
-        "token",
-        "trusted_until",
-    )
+    claim: Claim
+    granted: InitVar[Granted]
+    _: KW_ONLY
+    asked_at: InitVar[float]
+    clock: Clock
+    store: Store
+    renewals: Store
+    source: Any
+    renew_fraction: float
+    max_hold: float | None
+    place: object = None
+    on_lost: Sequence[Callable[[Lease, str], object]] = ()
+    teller: Tell = call
+    emit: Callable[[Event], None] = unheard
+    token: int = field(init=False)
+    since: float = field(init=False)
+    pid: int = field(init=False, default_factory=os.getpid)
+    acquired_at: float = field(init=False)
+    trusted_until: float = field(init=False)
+    beat_due: float = field(init=False)
+    failures: int = field(init=False, default=0)
+    _end: dict[str, object] = field(init=False, default_factory=dict)
+    """Written once, in one step: whose word it is has ended the lease."""
+    _gone: str | None = field(init=False, default=None)
+    _given_back: bool = field(init=False, default=False)
 
-    def __init__(
-        self,
-        claim: Claim,
-        granted: Granted,
-        *,
-        asked_at: float,
-        clock: Clock,
-        store: Store,
-        renewals: Store,
-        source: Any,
-        renew_fraction: float,
-        max_hold: float | None,
-        place: object = None,
-        on_lost: Callable[[Lease, str], None],
-        emit: Callable[[Event], None] = unheard,
-    ) -> None:
-        self.claim = claim
-        self.token = granted.token
-        self.since = granted.since
-        self.acquired_at = asked_at
-        self.store = store
-        self.renewals = renewals
-        self.source = source
-        self.renew_fraction = renew_fraction
-        self.max_hold = max_hold
-        self.place = place
-        self.emit = emit
-        self.pid = os.getpid()
-        self.lost_reason: str | None = None
-        self._ending: State | None = None
-        self._given_back = False
-        self.failures = 0
-        self._clock = clock
-        self._on_lost = on_lost
-        self._endings = itertools.count()
-        self.beat_due = asked_at
-        self.trusted_until = 0.0
+    def __post_init__(self, granted: Granted, asked_at: float) -> None:
+        self.token, self.since = granted.token, granted.since
+        self.acquired_at = self.beat_due = asked_at
         self._trust_from(asked_at)
 
     @property
@@ -130,30 +96,37 @@ class Lease:
     @property
     def trusted_for(self) -> float:
         """Seconds for which the lease may still be trusted without another renewal; 0 when lost or released."""
-        return 0.0 if self.ended else max(self.trusted_until - self._clock(), 0.0)
+        return 0.0 if self.ended else max(self.trusted_until - self.clock(), 0.0)
 
     @property
     def held_for(self) -> float:
         """Seconds since the lease was asked for."""
-        return self._clock() - self.acquired_at
+        return self.clock() - self.acquired_at
 
     @property
     def state(self) -> State:
         """Where the lease is in its life, as far as it was noticed; doesn't look at the clock."""
-        return self._ending or (State.SUSPECT if self.failures else State.HELD)
+        if self.ended:
+            return State.LOST if self._loss else State.RELEASED
+        return State.SUSPECT if self.failures else State.HELD
 
     @property
     def ended(self) -> bool:
         """Whether the lease was released or is known to be lost; doesn't look at the clock."""
-        return self._ending is not None
+        return END in self._end
 
     @property
     def lost(self) -> bool:
         """Whether the lease can't be trusted any longer although it wasn't released. Local clock only."""
-        if self._ending is None and self._clock() >= self.trusted_until:
+        if not self.ended and self.clock() >= self.trusted_until:
             self.lose(self.reason_of_expiry())
-            return True  # also if an earlier `lose` was interrupted half way
-        return self._ending is State.LOST
+            return True  # also while it is being given back
+        return self._loss is not None
+
+    @property
+    def lost_reason(self) -> str | None:
+        """Why it was lost, one of `REASONS`, as noticed on the way or told by the answer to its release; or None."""
+        return self._gone if self._loss is None else self._loss.reason
 
     def check(self) -> None:
         """
@@ -210,16 +183,25 @@ class Lease:
 
     def lose(self, reason: str) -> bool:
         """
-        Stop trusting the lease, for good; True for the one call that ended it.
+        Stop trusting the lease, for good, and tell of it; True for the one call that ended it.
 
         Not once it is being given back: that the key is another's then is as it should be.
         """
-        if self._given_back or next(self._endings) > 0:
+        if self._given_back:
             return False
-        self.lost_reason = reason
-        self._ending = State.LOST
-        self._on_lost(self, reason)
+        loss = Loss(reason, [functools.partial(step, self, reason) for step in self.on_lost])
+        if self._end.setdefault(END, loss) is not loss:
+            return False
+        self.tell()
         return True
+
+    def tell(self) -> bool:
+        """Tell what is left to be told of a loss, if nobody is at it; False while there is something left."""
+        loss = self._loss
+        if loss is None or loss.told:
+            return True
+        self.teller(loss.tell)
+        return loss.told
 
     def give_back(self) -> bool:
         """
@@ -236,26 +218,27 @@ class Lease:
 
     def end(self) -> bool:
         """Note that the lease is being released; False when it was lost or released before."""
-        first = next(self._endings) == 0
-        if self._ending is None:
-            self._ending = State.RELEASED
-        return first
+        release = object()
+        return self._end.setdefault(END, release) is release
+
+    def found_gone(self, reason: str) -> None:
+        """Its release was answered that it was lost before, for *reason*."""
+        self._gone = reason
 
     def loss(self) -> LeaseLost:
         """The error that says how this lease ended."""
         reason = self.lost_reason or ("released" if self.ended else self.reason_of_expiry())
-        why = REASONS.get(reason, reason)
-        return LeaseLost(
-            f"The lease on {self.key!r} (token {self.token}) is over: {why}. Stop; write nothing more for this key.",
-            key=self.key,
-            token=self.token,
-            reason=reason,
-        )
+        return loss_error(self.key, self.token, reason)
 
     def reason_of_expiry(self) -> str:
         """Why trust ends when nobody renews it further."""
-        over = self.max_hold is not None and self._clock() >= self.acquired_at + self.max_hold
+        over = self.max_hold is not None and self.clock() >= self.acquired_at + self.max_hold
         return "max_hold" if over else "expired"
+
+    @property
+    def _loss(self) -> Loss | None:
+        end = self._end.get(END)
+        return end if isinstance(end, Loss) else None
 
     def _trust_from(self, asked_at: float) -> None:
         until = trust_deadline(asked_at, self.ttl)
@@ -265,37 +248,3 @@ class Lease:
 
     def __repr__(self) -> str:
         return f"<Lease {self.key!r} token={self.token} {self.state.value}>"
-
-
-class NullLease:
-    """Stands in where a body runs without a lease (outage policy ``run``): `check` passes, the token is None."""
-
-    __slots__ = ("emit", "source")
-
-    key = None
-    token = None
-    owner = None
-    ttl = math.inf
-    trusted_for = math.inf
-    lost = False
-
-    def __init__(self, source: Any = None, emit: Callable[[Event], None] = unheard) -> None:
-        self.source = source
-        self.emit = emit
-
-    def check(self) -> None:
-        """Pass: there is nothing to lose."""
-
-    def verify(self) -> None:
-        """Pass: there is nothing to ask for."""
-
-    def headers(self) -> dict[str, str]:
-        """No headers: there is no token."""
-        return {}
-
-    def message_headers(self) -> dict[str, Any]:
-        """No headers: there is no token."""
-        return {}
-
-    def __repr__(self) -> str:
-        return "<NullLease>"

@@ -9,19 +9,18 @@ leaves to be given back is given back in the background: where the store hangs, 
 from __future__ import annotations
 
 import functools
-import logging
 import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from celery_fence.errors import ClaimMismatch, ConfigError, StoreUnavailable
+from celery_fence.errors import ClaimMismatch, StoreUnavailable
 from celery_fence.locking import events
 from celery_fence.locking.clock import steady_clock
 from celery_fence.locking.debts import Debts
 from celery_fence.locking.green import teller_here
 from celery_fence.locking.heartbeat import process_heartbeat
 from celery_fence.locking.lease import Lease
-from celery_fence.locking.records import ClaimedElsewhere, Done, Recording
+from celery_fence.locking.record_claims import RecordClaims, power
 from celery_fence.locking.store import DeliveryEnded, Ended, Ending, Gone, Granted, Held, Note
 from celery_fence.locking.trust import enough_trust_left, trust_deadline
 
@@ -30,10 +29,8 @@ if TYPE_CHECKING:
 
     from celery_fence.locking.clock import Clock
     from celery_fence.locking.heartbeat import Heartbeat
-    from celery_fence.locking.records import Record
+    from celery_fence.locking.records import Done
     from celery_fence.locking.store import Claim, ReleaseAnswer, Store
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +61,7 @@ class Locker:
         self._heartbeat = heartbeat
         self._clock = clock or steady_clock()
         self._debts = Debts(renewals, place, heartbeat=lambda: self.heartbeat, emit=emit, clock=self._clock)
+        self._records = RecordClaims(store, self._debts)
 
     @property
     def heartbeat(self) -> Heartbeat:
@@ -78,7 +76,7 @@ class Locker:
         terms: Terms,
         into: Callable[[Lease], None],
         waited: float = 0.0,
-        on_lost: Callable[[Lease], None] | None = None,
+        on_lost: Callable[[Lease], object] | None = None,
     ) -> Lease | Held | DeliveryEnded | Done:
         """
         Take the key, or say who holds it, or that this delivery has ended or its work is done: one round trip.
@@ -86,7 +84,7 @@ class Locker:
         *into* is given the lease before it is renewed for the first time, so that
         whoever is interrupted at any line after this can still release it. *on_lost*
         is called once, from whichever thread notices, if the lease is lost before it
-        is released.
+        is released; once more only where an exception from outside struck it.
 
         Raises:
             ClaimMismatch: a run under another lock key is doing the work of this
@@ -97,26 +95,35 @@ class Locker:
 
         """
         if claim.record:
-            self._recording()
+            power(self.store)
         self._debts.pay_first(claim.key, self.store)
+        lease_of = functools.partial(self._lease, claim, source=source, terms=terms, on_lost=on_lost)
+        answer = self._take(claim, lease_of, into)
+        if isinstance(answer, Lease):
+            self._emit(events.Acquired(source, claim.key, answer, waited))
+        return answer
+
+    def _take(
+        self, claim: Claim, lease_of: Callable[[Granted, float], Lease], into: Callable[[Lease], None]
+    ) -> Lease | Held | DeliveryEnded | Done:
+        """Ask, and watch the lease; whatever interrupts that, what may have been granted is given back."""
         asked_at = self._clock()
         granted, lease = False, None
         try:
-            answer = self._ask(claim)
+            answer = self._records.acquire(claim)
             granted = isinstance(answer, Granted)
             if not isinstance(answer, Granted):
                 return self._miss(claim, answer)
             self._check_speed(claim, asked_at)
-            lease = self._lease(claim, answer, asked_at, source=source, terms=terms, on_lost=on_lost)
+            lease = lease_of(answer, asked_at)
             into(lease)
             self.heartbeat.watch(lease, self._emit)
         except BaseException as error:
             if lease is not None:
                 self._let_go(lease)
             if granted or not isinstance(error, StoreUnavailable | ClaimMismatch):
-                self._give_back(claim, error)
+                self._debts.give_back(claim, error, self.store)
             raise
-        self._emit(events.Acquired(source, claim.key, lease, waited))
         return lease
 
     def close(self) -> None:
@@ -124,12 +131,14 @@ class Locker:
         self.store.close()
         self._renewals.close()
 
-    def release(self, lease: Lease, ending: Ending | None = None, delivery: str = "") -> ReleaseAnswer | None:
+    def release(
+        self, lease: Lease, ending: Ending | None = None, delivery: str = "", *, patience: float = 0.0
+    ) -> ReleaseAnswer | None:
         """
         Give the lease back, and remember how *delivery* ended: one round trip.
 
-        None when the store couldn't be reached: then it is made up for in the background, as
-        long as this process lives. Also None in a fork of the process that took
+        None when the store couldn't be reached, nor in *patience* seconds after that: then it is made up
+        for in the background, as long as this process lives. Also None in a fork of the process that took
         the lease: it was given a copy of all this, but the work goes on where it began.
 
         Never raises for a lease that is no longer ours or a store that is gone:
@@ -144,15 +153,18 @@ class Locker:
             answer: ReleaseAnswer = lease.store.release(claim, lease.token, ending)
         except StoreUnavailable as error:
             self._tell_release(lease, "unreachable", error)
-            self._debts.owe_release(lease, claim, ending, error)
-            return None
+            owed = self._debts.owe_release(lease, claim, ending, error)
+            late: ReleaseAnswer | None = owed.answer_within(patience)
+            return late
         finally:
             # Renewed until the answer is there: whatever delays the release, the key stays ours till then.
             first = self._let_go(lease)
-        gone = answer if isinstance(answer, Gone) and not (trusted and _may_have_freed(answer)) else None
+        gone = answer if isinstance(answer, Gone) else None
+        if gone and trusted and gone.may_be_our_own_release:
+            gone = None
         if first and gone:
-            lease.lost_reason = gone.reason
-            self._emit(events.Lost(lease.source, lease.key, lease, gone.reason))
+            lease.found_gone(gone.reason)
+            self._tell_loss(lease, gone.reason)
         self._tell_release(lease, "gone" if gone else "released")
         return answer
 
@@ -176,39 +188,11 @@ class Locker:
         `Done` where the work was done before. Raises as `acquire` does, and `LeaseLost` where
         a run with a newer token does the work.
         """
-        store = self._recording()
-        held = replace(claim, owner=lease.owner)
-        answer = store.claim_record(held, lease.token)
-        if isinstance(answer, ClaimedElsewhere) and answer.record.lock_key == lease.key:
-            lease.lose("superseded")
-            raise lease.loss()
-        if isinstance(answer, ClaimedElsewhere) and self._forget_dead_claim(answer.record):
-            answer = store.claim_record(held, lease.token)
-        if isinstance(answer, ClaimedElsewhere):
-            raise _mismatch(claim, answer.record)
-        return answer
+        return self._records.claim(lease, claim)
 
     def end_record(self, lease: Lease, claim: Claim, ending: Ending | None) -> None:
         """End what `claim_record` began, once: complete the record of a body that returned, else drop the claim."""
-        held = replace(claim, owner=lease.owner)
-        try:
-            self._recording().end_record(held, lease.token, ending)
-        except StoreUnavailable as error:
-            call = lambda store: self._recording(store).end_record(held, lease.token, ending)  # noqa: E731
-            self._debts.owe(call, claim, ending, error, paid=lambda _: None)
-
-    def _recording(self, store: Store | None = None) -> Recording:
-        store = store or self.store
-        if isinstance(store, Recording):
-            return store
-        raise ConfigError(
-            f"The store {store.description} keeps no idempotency records, so idempotency_key can't be used."
-        )
-
-    def _let_go(self, lease: Lease) -> bool:
-        """End the lease and its renewal; False when it was lost or released before."""
-        self.heartbeat.forget(lease)
-        return lease.end()
+        self._records.end(lease, claim, ending)
 
     def note(self, note: Note) -> None:
         """Remember that an epilogue is complete: in the background, within a second, together with others."""
@@ -220,23 +204,6 @@ class Locker:
             self.store.note([note])
         except StoreUnavailable:
             self.note(note)
-
-    def _ask(self, claim: Claim) -> Granted | Held | Ended | DeliveryEnded | Done:
-        """Ask for the key; more than once only where the work is claimed under another key, by a run that died."""
-        answer = self.store.acquire(claim)
-        if isinstance(answer, ClaimedElsewhere) and self._forget_dead_claim(answer.record):
-            answer = self.store.acquire(claim)
-        if isinstance(answer, ClaimedElsewhere):
-            raise _mismatch(claim, answer.record)
-        return answer
-
-    def _forget_dead_claim(self, record: Record) -> bool:
-        """Whether nobody works under this claim any more; then it is no longer in the way."""
-        holder = self.store.holder(record.lock_key)
-        if holder is not None and holder.owner == record.owner and not holder.closed:
-            return False
-        self._recording().delete_record(record.key, record.owner)
-        return True
 
     def _miss(self, claim: Claim, answer: Held | Ended | DeliveryEnded | Done) -> Held | DeliveryEnded | Done:
         if isinstance(answer, Ended):
@@ -261,14 +228,9 @@ class Locker:
         *,
         source: Any,
         terms: Terms,
-        on_lost: Callable[[Lease], None] | None,
+        on_lost: Callable[[Lease], object] | None,
     ) -> Lease:
-        def lost(lease: Lease, reason: str) -> None:
-            self.heartbeat.forget(lease)
-            self._emit(events.Lost(source, lease.key, lease, reason))
-            if on_lost is not None:
-                on_lost(lease)
-
+        following = () if on_lost is None else (lambda lease, _: on_lost(lease),)
         return Lease(
             claim,
             granted,
@@ -280,30 +242,22 @@ class Locker:
             renew_fraction=terms.renew_fraction,
             max_hold=terms.max_hold,
             place=self._place,
-            on_lost=functools.partial(teller_here(), lost),
+            # Forgotten last: until then the heartbeat sees to it that all is told.
+            on_lost=(self._tell_loss, *following, self._forget),
+            teller=teller_here(),
             emit=self._emit,
         )
 
-    def _give_back(self, claim: Claim, cause: BaseException) -> None:
-        """
-        Release by owner what was, or may have been, granted; the TTL is the rest.
+    def _let_go(self, lease: Lease) -> bool:
+        """End the lease and its renewal; False when it was lost or released before."""
+        self.heartbeat.forget(lease)
+        return lease.end()
 
-        At once where the process is about to end (SystemExit and the like) or the store has just
-        answered; else, as after a soft time limit, in the background.
-        """
-        error = StoreUnavailable("The question for it was interrupted.")
-        if isinstance(cause, StoreUnavailable) or not isinstance(cause, Exception):
-            try:
-                self.store.release(claim, 0)
-                return  # noqa: TRY300 - what follows is for those who couldn't
-            except StoreUnavailable as unreachable:
-                error = unreachable
-                logger.warning(
-                    "The lease on %r, if it was granted, isn't given back yet: its TTL ends it in any case. %s",
-                    claim.key,
-                    error,
-                )
-        self._debts.owe(lambda store: store.release(claim, 0), claim, None, error, paid=lambda _: None)
+    def _tell_loss(self, lease: Lease, reason: str) -> None:
+        self._emit(events.Lost(lease.source, lease.key, lease, reason))
+
+    def _forget(self, lease: Lease, _: str) -> None:
+        self.heartbeat.forget(lease)
 
     def _tell_release(self, lease: Lease, outcome: str, error: Exception | None = None) -> None:
         self._emit(events.ReleasedLease(lease.source, lease.key, lease, outcome, lease.held_for, error))
@@ -312,31 +266,3 @@ class Locker:
 def _ended(claim: Claim, ending: Ending | None, delivery: str) -> Claim:
     """What a release asks for: *claim*, for the *delivery* whose end is to be remembered."""
     return claim if ending is None else replace(claim, delivery=delivery)
-
-
-def _may_have_freed(answer: Gone) -> bool:
-    """
-    Whether the key of a trusted lease is another's by our own release, whose reply was lost.
-
-    The store remembers only the last who released:
-
-        ours      release ... its reply is lost ...                  asked again: superseded
-        theirs                                   acquire, release
-
-    While the lease was trusted nobody else was granted the key (G1), so it was freed by
-    the first of these, or data were lost in the same moment; and its body is over.
-    """
-    return answer.repeated and answer.reason in {"taken", "superseded"}
-
-
-def _mismatch(claim: Claim, record: Record) -> ClaimMismatch:
-    facts = record.facts
-    who = f"{facts.task_name}[{facts.task_id}]" if facts.task_name else f"owner {record.owner}"
-    return ClaimMismatch(
-        f"The idempotency key {record.key!r} is being worked on by {who} under the lock key {record.lock_key!r}, and "
-        f"this run has the lock key {claim.key!r}: its lease wouldn't keep the other one out, so nothing was run. Give "
-        "all work of one idempotency key the same lock_key.",
-        record=record.key,
-        key=claim.key,
-        claimed_under=record.lock_key,
-    )

@@ -138,9 +138,20 @@ def write(entries: list[Entry], warn: Callable[[str], object]) -> list[Entry]:
 def _do(job: list[Entry]) -> None:
     store, first, _ = job[0]
     if isinstance(first, Owed):
-        first.pay(store)
+        _pay(first, store)
     else:
         store.note([due for _, due, _ in job if isinstance(due, Note)])
+
+
+def _pay(owed: Owed, store: Store) -> None:
+    try:
+        owed.pay(store)
+    except StoreUnavailable:
+        raise
+    except Exception as error:
+        owed.broke(error)
+        if not owed.settled:
+            raise StoreUnavailable(f"The call broke: {error!r}") from error
 
 
 def _told(job: list[Entry]) -> str:

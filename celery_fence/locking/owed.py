@@ -10,14 +10,22 @@ safe: the store's rules for a release that comes too late are the same as for on
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from celery_fence.errors import StoreUnavailable
 
+BREAKS = 3
+"""How often in a row the heartbeat may find a call broken before it is given up: once may be a strike from outside."""
+
 if TYPE_CHECKING:
     from celery_fence.locking.clock import Clock
     from celery_fence.locking.store import Claim, Ending, Store
+
+
+LOOK = 0.05
+"""Seconds between two looks of who waits for an answer."""
 
 
 class Owed:
@@ -47,27 +55,50 @@ class Owed:
         self._paid = paid
         self._unpaid = unpaid
         self._told = False
+        self._breaks = 0
         self._error: Exception = StoreUnavailable("It hasn't been tried again yet.")
+        self._answer: Any = None
         self.settled = False
 
     def pay(self, store: Store) -> None:
-        """Make the call, or give it up where its time is over; `StoreUnavailable` while it is owed still."""
+        """
+        Make the call, or give it up where its time is over; `StoreUnavailable` while it is owed still.
+
+        What else is raised is mostly meant for who pays, such as a soft time limit that strikes an asker
+        meanwhile: it is passed on, and the call stays owed.
+        """
         if self.settled:
             return  # by another thread, or by one that was struck before it could write that down
         try:
             answer = self._call(store)
         except StoreUnavailable as error:
-            self._error = error
+            self._error, self._breaks = error, 0
             if self._clock() < self._until:
                 raise
             self._give_up()
-        except Exception as error:  # noqa: BLE001 - told by *unpaid*; whatever a store does, it isn't asked for ever
-            self._error = error
-            self._give_up()
         else:
+            self._answer = answer
             first, self.settled = not self.settled, True
             if first:
                 self._paid(answer)
+
+    def answer_within(self, seconds: float) -> Any:
+        """What the store answers whoever pays; None where nobody has been answered in *seconds*."""
+        until = self._clock() + seconds
+        while not self.settled and self._clock() < until:
+            time.sleep(LOOK)
+        return self._answer
+
+    def broke(self, error: Exception) -> None:
+        """
+        Note that the call raised *error*, which no store should.
+
+        Given up if it does so each time: whatever a store does, it isn't asked for ever.
+        """
+        self._error = error
+        self._breaks += 1
+        if self._breaks >= BREAKS:
+            self._give_up()
 
     def tell(self) -> None:
         """Say once that it isn't paid: the process is about to end."""

@@ -65,9 +65,9 @@ class Schedule:
             heapq.heappop(self._heap)
         return due
 
-    def overdue(self, now: float) -> list[Lease]:
+    def overdue(self, now: float) -> list[Watched]:
         """Those that are asked for, and whose trust has ended without an answer."""
-        return [lease for lease in self._asked_for if lease.trusted_until <= now]
+        return [pair for pair in self._asked_for.items() if pair[0].trusted_until <= now]
 
     def take_back(self, at: float) -> None:
         """Have all renewed at *at* that were taken as due and aren't scheduled again yet."""

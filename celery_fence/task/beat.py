@@ -21,6 +21,7 @@ a slot. ``idempotency_key="report:<slot>"`` then lets one run of each slot do it
 from __future__ import annotations
 
 import copy
+import itertools
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -122,10 +123,8 @@ def _times_on(day: date, when: Any) -> Iterator[datetime]:
         and day.isoweekday() % 7 in when.day_of_week
     ):
         return
-    for hour in when.hour:
-        for minute in when.minute:
-            for fold in (0, 1):
-                yield datetime.combine(day, time(hour, minute, fold=fold), when.tz).astimezone(UTC)
+    for hour, minute, fold in itertools.product(when.hour, when.minute, (0, 1)):
+        yield datetime.combine(day, time(hour, minute, fold=fold), when.tz).astimezone(UTC)
 
 
 def _written(moment: datetime) -> str:

@@ -31,7 +31,7 @@ class PutOff(Ignore, Exception):
 
 def waits_for(run: Run, holder: Holder) -> bool:
     """Whether nothing is to be decided about *run*'s message: it runs as *holder*, is to follow it, or has ended."""
-    return run.is_copy_of(holder) or run.overtook(holder) or ended_unheard_of(run)
+    return run.delivery.is_copy_of(holder) or run.delivery.overtook(holder) or ended_unheard_of(run)
 
 
 def may_be_known_elsewhere(run: Run) -> bool:
@@ -50,7 +50,7 @@ def ended_unheard_of(run: Run) -> bool:
 
 
 def _is_marked_as_copy(run: Run) -> bool:
-    return run.redelivered or run.notes.put_offs > 0
+    return run.delivery.redelivered or run.notes.put_offs > 0
 
 
 def put_off(run: Run, holder: Holder | None) -> Exception:

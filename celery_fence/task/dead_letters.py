@@ -39,47 +39,46 @@ logger = logging.getLogger(__name__)
 
 def dead_letter(run: Run, decision: GiveUp, count: Count, holder: Holder | None) -> DeadLettered:
     """Publish the message to the dead-letter queue, confirmed; returns the error that its result shows."""
-    task = run.task
+    task, reason = run.task, decision.reason
     name = decision.queue or run.options.settings.dead_letter_queue
-    route = run.notes.route or route_of(task.app, task.request)
-    facts = _facts(run, decision.reason, count, holder, route)
-    if not task.request.is_eager:
-        queue = dead_letter_queue(task.app, name)
-        send_again(
-            task,
-            Notes(delivery=uuid.uuid4().hex, route=route),  # a new one: it runs wherever it is moved by hand
-            headers={DEAD: facts},
-            queue=queue,
-            routing_key=queue.routing_key,
-            expires=None,
-        )
-    else:
+    if task.request.is_eager:
         return DeadLettered(
-            f"Gave up on {run.subject!r} ({decision.reason}). In a worker the message would lie in the queue {name!r} "
+            f"Gave up on {run.subject!r} ({reason}). In a worker the message would lie in the queue {name!r} "
             "now; an eager call has no message.",
             key=run.subject,
-            reason=decision.reason,
+            reason=reason,
         )
+    _publish(run, name, reason, count, holder)
+    tries, waited = count.total + 1, count.waited(wall_clock())
     runtime(task.app).emit(
-        events.DeadLetteredMessage(
-            task,
-            run.subject,
-            holder,
-            run.task_id,
-            name,
-            decision.reason,
-            count.total + 1,
-            count.waited(wall_clock()),
-        )
+        events.DeadLetteredMessage(task, run.subject, holder, run.task_id, name, reason, tries, waited)
     )
+    return _dead_lettered(run, name, reason, count, holder)
+
+
+def _publish(run: Run, name: str, reason: str, count: Count, holder: Holder | None) -> None:
+    """Publish the message of *run* to the queue *name*, with what there is to know of it."""
+    route = run.notes.route or route_of(run.task.app, run.task.request)
+    queue = dead_letter_queue(run.task.app, name)
+    send_again(
+        run.task,
+        Notes(delivery=uuid.uuid4().hex, route=route),  # a new one: it runs wherever it is moved by hand
+        headers={DEAD: _facts(run, reason, count, holder, route)},
+        queue=queue,
+        routing_key=queue.routing_key,
+        expires=None,
+    )
+
+
+def _dead_lettered(run: Run, name: str, reason: str, count: Count, holder: Holder | None) -> DeadLettered:
     then = "key is free" if holder is not None else "lease store can be reached"
     elsewhere = "" if name == run.options.settings.dead_letter_queue else f" --queue {name}"
     return DeadLettered(
-        f"Gave up on {run.subject!r} ({decision.reason}) after {_tries(count)}; the message lies in the queue "
+        f"Gave up on {run.subject!r} ({reason}) after {_tries(count)}; the message lies in the queue "
         f"{name!r}. Once the {then}, send it back: "
         f"celery -A <app> fence dead-letters replay --id {run.task_id}{elsewhere}",
         key=run.subject,
-        reason=decision.reason,
+        reason=reason,
         queue=name,
     )
 

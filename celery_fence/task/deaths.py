@@ -16,15 +16,12 @@ somebody else can't be hit. Told as a timeline of the threads:
     native     releases it, again and again until the store answers or the TTL is over
 """
 
-# ruff: noqa: SLF001 - billiard tells of a death nowhere but in what it calls itself
-
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from celery_fence.errors import LockKeyError, StoreUnavailable
 from celery_fence.locking.clock import steady_clock
@@ -39,9 +36,6 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 1.0
-
-LOOKS, BETWEEN_LOOKS = 25, 0.02
-"""How often, and after how many seconds, a process that closed its pipe is looked for."""
 
 SHARE = "."
 """Between a run's owner and the rest of the owner of a `hold` block inside it."""
@@ -112,39 +106,59 @@ class Deaths:
         for pid in dead:
             run = self._accepted.pop(pid, None)
             if run is not None:
-                self._hand_over(Left(run, pid, now + run.ttl))
+                with self._lock:
+                    self._waiting.append(Left(run, pid, now + run.ttl))
+        self._keep_at_work()
 
     def finish(self, seconds: float) -> None:
         """Wait until everything is released, for at most *seconds*: the worker is about to end."""
         if self._busy:
             self._idle.wait(seconds)
 
-    def _hand_over(self, left: Left) -> None:
+    def _keep_at_work(self) -> None:
+        """
+        Have a thread release what waits.
+
+        One that the machine can't spare, or that something struck, is made up for at the next look: the pool
+        looks for dead processes every few seconds.
+        """
         with self._lock:
-            self._waiting.append(left)
-            start, self._busy = not self._busy, True
-        if start:
+            start = bool(self._waiting) and not self._busy
+            self._busy = self._busy or start
+        if not start:
+            return
+        try:
             start_thread(self._work)
+        except RuntimeError:
+            self._busy = False
+            logger.exception("What dead pool processes held can't be released yet")
 
     # --- in a thread of its own ---------------------------------------------------------------
 
     def _work(self) -> None:
-        """Release until nothing is left to do; an exception is logged and never ends it quietly."""
+        """Release until nothing is left to do. What strikes ends the thread, and nothing is forgotten."""
         wait = FIRST_PAUSE
-        while batch := self._take():
-            kept = self._release(batch)
-            if kept:
-                with self._lock:
-                    self._waiting += kept
-                pause(wait)
-            wait = min(2 * wait, LONGEST_PAUSE) if kept else FIRST_PAUSE
+        try:
+            while batch := self._look():
+                kept = self._release(batch)
+                self._settle(batch, kept)
+                if kept:
+                    pause(wait)
+                wait = min(2 * wait, LONGEST_PAUSE) if kept else FIRST_PAUSE
+        except BaseException:
+            self._busy = False
+            raise
         self._idle.ring()
 
-    def _take(self) -> list[Left]:
+    def _look(self) -> list[Left]:
         with self._lock:
-            batch, self._waiting = self._waiting, []
-            self._busy = bool(batch)
-        return batch
+            self._busy = bool(self._waiting)
+            return list(self._waiting)
+
+    def _settle(self, batch: list[Left], kept: list[Left]) -> None:
+        done = {id(left) for left in batch} - {id(left) for left in kept}
+        with self._lock:
+            self._waiting = [left for left in self._waiting if id(left) not in done]
 
     def _release(self, batch: list[Left]) -> list[Left]:
         """Release what *batch* left; returns what has to be tried again."""
@@ -196,66 +210,3 @@ def _release(left: Left, store: Store, key: str, owner: str, token: int) -> None
             *(left.pid, left.run.task, key),
             extra={"key": key, "owner": owner, "task_name": left.run.task},
         )
-
-
-def watch_pool(pool: Any, deaths: Deaths) -> None:
-    """
-    Have *pool*, a billiard pool, tell *deaths* whenever it has buried processes.
-
-    Everything that reaps a pool's processes goes through `_join_exited_workers`: the
-    event loop when a process ends, the supervisor thread where there is no event loop.
-    """
-    join = pool._join_exited_workers
-
-    def join_and_tell(*args: Any, **options: Any) -> Any:
-        try:
-            return join(*args, **options)
-        finally:
-            deaths.buried(process.pid for process in list(pool._pool))
-
-    pool._join_exited_workers = join_and_tell
-    if hasattr(pool, "_event_process_exit"):
-        _look_again(pool)
-
-
-def _look_again(pool: Any) -> None:
-    """
-    Have the event loop look for an ended process until it is buried, not just once.
-
-    Kernel: closes the dying child's end of the pipe - event loop: hears of it, asks for
-    an exit code, there is none yet, so it looks again after five seconds - kernel: the
-    child is dead.
-    """
-    heard = pool._event_process_exit
-
-    def hear_and_look(hub: Any, process: Any) -> None:
-        heard(hub, process)
-        look(hub, process, LOOKS)
-
-    def look(hub: Any, process: Any, left: int) -> None:
-        if left and process in pool._pool:
-            hub.call_later(BETWEEN_LOOKS, look_now, hub, process, left - 1)
-
-    def look_now(hub: Any, process: Any, left: int) -> None:
-        pool.maintain_pool()
-        look(hub, process, left)
-
-    pool._event_process_exit = hear_and_look
-
-
-def deaths_of(app: Any) -> Deaths | None:
-    """The deaths that this worker watches for *app*; None where its pool has no processes, and in a pool process."""
-    found = app.__dict__.get("_fence_deaths")
-    pid, deaths = found or (None, None)
-    return deaths if pid == os.getpid() else None
-
-
-def watch_deaths(app: Any, pool: Any) -> Deaths | None:
-    """Begin to watch the processes of *pool*, Celery's; None for a pool that has none."""
-    processes = getattr(pool, "_pool", None)
-    if not hasattr(processes, "_join_exited_workers"):
-        return None
-    deaths = Deaths()
-    watch_pool(processes, deaths)
-    app.__dict__["_fence_deaths"] = (os.getpid(), deaths)
-    return deaths

@@ -10,10 +10,12 @@ from celery.result import EagerResult
 
 from celery_fence.errors import AlreadyDone, LeaseLost, StaleToken
 from celery_fence.locking import current
-from celery_fence.locking.lease import Lease, NullLease
+from celery_fence.locking.lease import Lease
+from celery_fence.locking.null_lease import NullLease
 from celery_fence.task import ended_copies, endings, losses, outcomes, repeats
 from celery_fence.task.binding import PastAutoretry, bind_task, fences
 from celery_fence.task.django import OnCommit
+from celery_fence.task.injection import injected
 from celery_fence.task.install import runtime
 from celery_fence.task.interrupt import interruptible
 from celery_fence.task.notes import RUN
@@ -249,8 +251,3 @@ def called(body: Any, args: Any, kwargs: Any) -> Any:
         return body(*args, **kwargs)
     except PastAutoretry as carried:
         raise carried.error from carried.error.__cause__
-
-
-def injected(kwargs: dict[str, Any], keyword: str | None, lease: Any) -> dict[str, Any]:
-    """A copy of *kwargs* with the token, so that nothing leaks into the message; None where there is no lease."""
-    return kwargs if keyword is None else {**kwargs, keyword: lease.token}

@@ -11,16 +11,17 @@ from celery.canvas import Signature
 from celery_fence.errors import AlreadyDone, ConfigError, StoreUnavailable
 from celery_fence.fencing.transactions import transactions_of
 from celery_fence.locking import current, events
-from celery_fence.locking.lease import Lease, NullLease
+from celery_fence.locking.lease import Lease
+from celery_fence.locking.null_lease import NullLease
 from celery_fence.task import endings, repeats
 from celery_fence.task import given as rules
 from celery_fence.task.asking import Asking, run_here
 from celery_fence.task.given import Given
 from celery_fence.task.holdable import app_of, resolve
+from celery_fence.task.injection import without_token
 from celery_fence.task.install import runtime, terms_of
 from celery_fence.task.limits import checked_ttl
 from celery_fence.task.options import TaskOptions
-from celery_fence.task.run import without_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -104,22 +104,28 @@ def go_through(
         kombu.exceptions.OperationalError: the broker can't be reached.
 
     """
-    done: list[Letter] = []
-    finished: set[str] = set()
     if must_exist:
         _check_existence(app, source)
     with _connection(app) as connection, connection.channel() as channel, _giving_back(app, source) as kept:
-        for message in _messages(connection, source.bind(channel), app.conf.accept_content, most):
-            kept.append(message)
-            letter = Letter.of(message)
-            if letter.id in finished:
-                break
-            if done_with(message, letter):
-                message.ack()
-                kept.pop()
-                done.append(letter)
-                finished.add(letter.id)
-    return done
+        messages = _messages(connection, source.bind(channel), app.conf.accept_content, most)
+        return list(_finished(messages, done_with, kept))
+
+
+def _finished(
+    messages: Iterator[Any], done_with: Callable[[Any, Letter], bool], kept: list[Any]
+) -> Iterator[Letter]:
+    """Those that are done with, acknowledged; *kept* are the others."""
+    finished: set[str] = set()
+    for message in messages:
+        kept.append(message)
+        letter = Letter.of(message)
+        if letter.id in finished:
+            return
+        if done_with(message, letter):
+            message.ack()
+            kept.pop()
+            finished.add(letter.id)
+            yield letter
 
 
 def _messages(connection: Connection, bound: Queue, accept: Any, most: int | None) -> Iterator[Any]:

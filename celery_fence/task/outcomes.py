@@ -48,7 +48,7 @@ def foresee(run: Run) -> str:
     round trip. Who holds the key makes no difference to it, except for what a body was
     replaced by: that may have overtaken it, and waits then.
     """
-    if not run.identity or run.nesting:
+    if not run.identity or run.delivery.nesting:
         return ""
     somebody = Holder(run.key, owner="", token=0, ttl_left=None)
     ending = ending_of_decision(
@@ -99,7 +99,7 @@ def _asked(run: Run, key: str, holder: Holder | None, count: Count) -> Miss:
         holder=holder,
         attempt=count.attempt,
         waited=count.waited_in_stage(now),
-        retries=run.retries,
+        retries=run.delivery.retries,
         stage=count.stage,
         roll=random.random(),
         longest_delay=longest_delay(run),

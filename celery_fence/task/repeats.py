@@ -13,7 +13,8 @@ from celery_fence.task.install import runtime
 from celery_fence.task.skip import answer
 
 if TYPE_CHECKING:
-    from celery_fence.locking.lease import Lease, NullLease
+    from celery_fence.locking.lease import Lease
+    from celery_fence.locking.null_lease import NullLease
     from celery_fence.locking.records import Record
     from celery_fence.task.run import Run
 

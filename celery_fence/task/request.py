@@ -19,7 +19,8 @@ from kombu.serialization import registry
 from kombu.utils.encoding import safe_repr
 
 from celery_fence.errors import DeadLettered
-from celery_fence.task.deaths import Accepted, deaths_of
+from celery_fence.task.burials import deaths_of
+from celery_fence.task.deaths import Accepted
 from celery_fence.task.install import runtime
 from celery_fence.task.notes import RUN
 from celery_fence.task.options import TaskOptions

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import socket
 import uuid
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from celery.exceptions import SoftTimeLimitExceeded
 
 from celery_fence.errors import AlreadyDone, Contended, LeaseLost, StaleToken
-from celery_fence.locking.lease import Lease, NullLease
-from celery_fence.locking.store import Claim, Ending, Facts, Gone, Holder
+from celery_fence.locking.lease import Lease
+from celery_fence.locking.null_lease import NullLease
+from celery_fence.locking.store import Claim, Ending, Facts, Gone
+from celery_fence.task.delivery import Delivery
+from celery_fence.task.injection import without_token
 from celery_fence.task.install import runtime
 from celery_fence.task.interrupt import Body, is_of_a_stop
-from celery_fence.task.notes import HEADER, RUN, Notes, wall_clock
+from celery_fence.task.notes import HEADER, RUN, wall_clock
 from celery_fence.task.options import TaskOptions
 from celery_fence.task.slot import slot_in
 
@@ -27,10 +28,8 @@ if TYPE_CHECKING:
     from celery_fence.locking.store import ReleaseAnswer
 
 logger = logging.getLogger(__name__)
-
-DELAY_QUEUE = re.compile(r"(^|_)celery_delayed_\d+$")
-"""The queues of Celery's native delayed delivery (kombu.transport.native_delayed_delivery)."""
-
+PATIENCE = 5.0
+"""Seconds for which a run that fails with its lease lost waits to hear whether a copy took over its message."""
 
 Refusal: TypeAlias = LeaseLost | Contended | StaleToken | AlreadyDone
 """What the fence ends a body with."""
@@ -81,19 +80,17 @@ class Run:
         self.handed: dict[str, Any] = handed if isinstance(handed, dict) else {}
         self.task = task
         self.options = TaskOptions.of(task)
-        self.notes = notes_of(request)
-        self.task_id: str = request.id or ""
-        self.retries: int = request.retries or 0
-        self.redelivered = bool((request.delivery_info or {}).get("redelivered"))
-        self.nesting: int = request.replaced_task_nesting or 0
-        self.delivery = f"{self.nesting}.{self.notes.delivery}"
+        self.delivery = Delivery.of(task.name, request)
+        self.notes = self.delivery.notes
+        self.task_id = self.delivery.task_id
         self.owner: str = self.handed.get("owner") or uuid.uuid4().hex
         self.now = wall_clock()
         self.args = args
         self.kwargs = without_token(task.name, kwargs, self.options.inject_as)
         self.body = Body()
         self._slot = slot_in(request)
-        self.identity = "" if request.is_eager or not self.notes.delivery else self._identity()
+        self.identity = "" if request.is_eager or not self.notes.delivery else self.delivery.identity
+        """By which the end of the delivery is remembered; empty where it can't be."""
         self.followers: Counter[str] = Counter()
 
     @property
@@ -117,7 +114,7 @@ class Run:
             ttl=self.options.ttl,
             facts=self._facts(),
             delivery=self.identity,
-            message=f"{self.task.name}|{self.task_id}",
+            message=self.delivery.message,
             if_held=self.if_held,
             retention=self.options.settings.done_retention,
             lost_delay=self.options.lost_delay,
@@ -125,50 +122,15 @@ class Run:
             record_retention=self.options.settings.record_retention,
         )
 
-    def _identity(self) -> str:
-        """Which delivery this is: the same for its copies, another for each retry, replacement and new send."""
-        return f"{self.task.name}|{self.task_id}|{self.retries}|{self.delivery}"
-
-    def _may_be_a_copy(self) -> bool:
-        """
-        Without a delivery id only what the broker flags as redelivered counts as a copy, or was put off as one.
-
-        Such a message waits for its running original. Its end isn't remembered: the
-        flag doesn't say that THIS message has run.
-        """
-        return bool(self.notes.delivery or self.notes.put_offs) or self.redelivered
-
     def _facts(self) -> Facts:
         return Facts(
             task_name=self.task.name,
             task_id=self.task_id,
-            delivery=self.delivery,
-            retries=self.retries,
+            delivery=self.delivery.full_id,
+            retries=self.delivery.retries,
             host=self.task.request.hostname or socket.gethostname(),
             pid=os.getpid(),
         )
-
-    def is_copy_of(self, holder: Holder) -> bool:
-        """
-        Whether *holder* runs the very delivery that this message is.
-
-        A message that was published without a delivery id counts as a copy only if
-        the broker flags it as redelivered.
-        """
-        facts = holder.facts
-        mine = (self.task.name, self.task_id, self.retries, self.delivery)
-        same = mine == (facts.task_name, facts.task_id, facts.retries, facts.delivery)
-        return same and self._may_be_a_copy()
-
-    def overtook(self, holder: Holder) -> bool:
-        """Whether *holder* is what this retry or replacement follows: it published us from its body, and will end."""
-        facts = holder.facts
-        if not self.task_id or facts.task_id != self.task_id:
-            return False
-        nesting = facts.delivery.partition(".")[0]
-        if nesting.isdecimal() and int(nesting) < self.nesting:
-            return True
-        return facts.task_name == self.task.name and facts.retries < self.retries
 
     def took(self, lease: Lease) -> None:
         """Note the lease before anything can interrupt: from here on it will be released."""
@@ -199,12 +161,22 @@ class Run:
         told = ending if self.identity or self.record_key else None
         delivery = self.identity if marked else ""
         try:
-            self.answer = locker.release(self.lease, told, delivery)
+            self.answer = locker.release(self.lease, told, delivery, patience=self._patience(ending))
         except SoftTimeLimitExceeded:
             locker.release_later(self.lease, told, delivery)
         self.owes = self.answer is None
         self.remembered = ending is not None and not self.owes
         self.released = True
+
+    def _patience(self, ending: Ending | None) -> float:
+        """
+        Seconds for which a store that doesn't answer is waited for.
+
+        A failure is the last word on a message. Where the lease was lost, a copy may work on it, or have done
+        it: only the store can say.
+        """
+        lost = isinstance(self.lease, Lease) and self.lease.lost
+        return PATIENCE if lost and self.identity and ending is not None and ending.how == "failed" else 0.0
 
     def let_go(self) -> None:
         """Have a lease that may have been granted given back, without waiting for the store."""
@@ -252,46 +224,7 @@ class Run:
         answer = self.answer
         if not isinstance(answer, Gone):
             return False
-        return answer.ended or (answer.holder is not None and self.is_copy_of(answer.holder))
-
-
-def notes_of(request: Any) -> Notes:
-    """
-    The notes of the message, with an id for its delivery where there is one.
-
-    A message from a sender without celery-fence has none; on Redis its delivery tag,
-    which stays the same when it is delivered again, stands in. What went through a
-    dead-letter exchange of RabbitMQ and back is a new delivery each time.
-    """
-    headers = request.headers or {}
-    notes = Notes.read(headers)
-    tag = (request.properties or {}).get("delivery_tag")
-    delivery = notes.delivery or (tag if isinstance(tag, str) else "")
-    rounds = _rounds(headers.get("x-death"))
-    return replace(notes, delivery=f"{delivery}+{rounds}" if delivery and rounds else delivery)
-
-
-def _rounds(deaths: object) -> int:
-    """
-    How often RabbitMQ has dead-lettered the message, Celery's own delays not counted.
-
-    A countdown on quorum queues lets the message expire from one delay queue into the
-    next: that is still the same delivery.
-    """
-    if not isinstance(deaths, list):
-        return 0
-    real = (
-        each for each in deaths if isinstance(each, dict) and not DELAY_QUEUE.search(str(each.get("queue")))
-    )
-    return sum(count for each in real if isinstance(count := each.get("count", 1), int))
-
-
-def without_token(task: str, kwargs: dict[str, Any], keyword: str | None) -> dict[str, Any]:
-    """*kwargs* without a fencing token that a message should never carry."""
-    if keyword is None or keyword not in kwargs:
-        return kwargs
-    logger.warning("%s was sent with %s=...: ignored, celery-fence injects its own", task, keyword)
-    return {name: value for name, value in kwargs.items() if name != keyword}
+        return answer.ended or (answer.holder is not None and self.delivery.is_copy_of(answer.holder))
 
 
 def run_of(request: Any) -> Run | None:

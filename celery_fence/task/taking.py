@@ -10,7 +10,8 @@ from celery.exceptions import SoftTimeLimitExceeded
 
 from celery_fence.errors import StoreUnavailable
 from celery_fence.locking import current, events
-from celery_fence.locking.lease import Lease, NullLease
+from celery_fence.locking.lease import Lease
+from celery_fence.locking.null_lease import NullLease
 from celery_fence.locking.records import Done
 from celery_fence.locking.store import DeliveryEnded, Held
 from celery_fence.task import ended_copies, endings, outcomes, repeats

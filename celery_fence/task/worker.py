@@ -11,9 +11,9 @@ from celery.signals import worker_shutdown
 
 from celery_fence.errors import StoreUnavailable
 from celery_fence.locking.store import Checkable
+from celery_fence.task.burials import watch_deaths
 from celery_fence.task.checks import check_app
 from celery_fence.task.command_line import NoStore, WrongSettings
-from celery_fence.task.deaths import watch_deaths
 from celery_fence.task.install import runtime
 from celery_fence.task.settings import FenceSettings
 

@@ -132,7 +132,6 @@ def _lost_after_one_error() -> bool:
         source=None,
         renew_fraction=1 / 3,
         max_hold=None,
-        on_lost=lambda *_: None,
     )
     heartbeat.watch(lease, lambda _: None)
     first = lease.trusted_until

@@ -5,10 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from rig import faketime
-from rig.command import EVIDENCE, main
+from rig.command import EVIDENCE
 from rig.evidence import add_row, row_of
-from rig.plan import random_faults
 from rig.report import Report
 from rig.soak import Soak
 
@@ -121,21 +119,3 @@ def test_a_round_that_was_stopped_before_it_began_is_no_broken_one(tmp_path):
 
     assert list(tmp_path.iterdir())
     assert not soak.failed
-
-
-def test_a_soak_leaves_out_what_this_machine_cant_play_and_says_why(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(faketime, "library", lambda: None)
-    soak = Soak(tmp_path, seed=0, minutes=1, side_by_side=1, stop=lambda: False)
-    played = [soak._next_playable() for _ in range(30)]
-
-    assert played == [seed for seed in range(played[-1] + 1) if "F10" not in random_faults(seed)]
-    assert len(played) < played[-1] + 1
-    assert capsys.readouterr().out.count("install Debian's faketime") == 1
-
-
-def test_a_round_that_this_machine_cant_play_says_what_it_needs(monkeypatch):
-    monkeypatch.setattr(faketime, "library", lambda: None)
-    with pytest.raises(SystemExit) as refused:
-        main(["round", "--seed", "1", "--faults", "F2+F10"])
-
-    assert "F10 needs libfaketime" in str(refused.value)

@@ -10,7 +10,7 @@ from celery_fence import FencedTask, signals
 from celery_fence.errors import ScopeMismatch, StaleToken, UnfencedWrite
 from celery_fence.fencing.streams import Appended, FencedStream, Mark, MemoryMarks, Stamp, TokenGate
 from celery_fence.fencing.writer import Writer
-from celery_fence.locking.lease import NullLease
+from celery_fence.locking.null_lease import NullLease
 
 STREAM = "payouts"
 SCOPE = "payout:7"

@@ -80,7 +80,7 @@ def listen(event):
         beats.append(type(event).__name__)
 
 locker = Locker(store, store.for_heartbeat(), listen)
-renewers = process_heartbeat()._renewers
+renewers = process_heartbeat()._renewers._by_store
 
 def until(fact):
     end = time.monotonic() + 15

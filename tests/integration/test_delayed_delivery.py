@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.waiting import wait_until
 
-from celery_fence.task.run import notes_of
+from celery_fence.task.delivery import notes_of
 
 
 def test_a_message_that_was_delayed_on_a_quorum_queue_is_still_the_same_delivery(make_bench):

@@ -32,19 +32,25 @@ class HandBeaten(Heartbeat):
         super().__init__(clock)
         self._start = lambda: None
 
-    def _new_renewer(self, store):
-        renewer = super()._new_renewer(store)
-        renewer.renew, renewer.write = renewer._renew, renewer._write
-        return renewer
+    def _reset(self):
+        super()._reset()
+        of = self._renewers.of
+
+        def without_thread(store):
+            renewer = of(store)
+            renewer.renew, renewer.write = renewer._renew, renewer._write
+            return renewer
+
+        self._renewers.of = without_thread
 
     def pay(self) -> None:
         """Have all written and paid, as the threads would by and by."""
-        self._notebook._not_before = 0.0
-        self._hand_out_notes()
+        self._agenda.notebook._not_before = 0.0
+        self._renewers.write(self._agenda.take_notes())
 
     def beat(self) -> int:
         """What the thread would do at this moment; returns how many leases were due."""
-        due = self._leases.take_due(self._clock())
+        due = self._agenda.leases.take_due(self._clock())
         if due:
             self._beat(due)
         return len(due)
@@ -109,7 +115,7 @@ def make_lease(clock, store):
             "source": None,
             "renew_fraction": 1 / 3,
             "max_hold": None,
-            "on_lost": lambda lease, reason: make.losses.append((lease.key, reason)),
+            "on_lost": [lambda lease, reason: make.losses.append((lease.key, reason))],
         }
         claim = Claim(key or f"job:{number}", f"owner-{number}", ttl)
         return Lease(claim, Granted(number, clock()), **{**facts, **given})

@@ -35,9 +35,9 @@ def test_every_command_is_explained_by_make_help():
 
 
 def test_the_tests_can_be_narrowed_to_some():
-    command = make("--dry-run", "test", "TESTS=tests/unit/test_keys.py", "ARGS=-k chord").stdout
+    command = make("--dry-run", "test", "TESTS=tests/unit/keys", "ARGS=-k chord").stdout
 
-    assert "-m pytest tests/unit/test_keys.py " in command
+    assert "-m pytest tests/unit/keys " in command
     assert "-k chord" in command
     assert "tests/integration" not in command
     assert "tests/integration" in make("--dry-run", "test").stdout

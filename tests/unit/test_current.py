@@ -8,7 +8,7 @@ import pytest
 
 from celery_fence import current_lease
 from celery_fence.locking.current import Frame, entered, frames, held_here, lease_of
-from celery_fence.locking.lease import NullLease
+from celery_fence.locking.null_lease import NullLease
 
 
 def test_outside_of_a_lease_there_is_none():

@@ -15,7 +15,7 @@ from celery_fence.fencing.gate import create_gates, gate_ddl, mysql, pass_gate
 from celery_fence.fencing.gate.mark import Answer, Mark, Wish, kept_scope
 from celery_fence.fencing.writer import Writer
 from celery_fence.locking import current
-from celery_fence.locking.lease import NullLease
+from celery_fence.locking.null_lease import NullLease
 
 
 @pytest.fixture

@@ -173,3 +173,37 @@ def test_a_thread_that_a_process_with_greenlets_started_is_a_thread(library):
         """,
     )
     assert lines == ["None"]
+
+
+@pytest.mark.parametrize("library", PATCHES)
+def test_a_greenlet_that_is_killed_as_it_tells_of_its_loss_has_it_told_by_the_heartbeat(library):
+    lines = run(
+        library,
+        """
+        from celery_fence.locking.clock import steady_clock
+        from celery_fence.locking.heartbeat import process_heartbeat
+        from celery_fence.locking.locker import Locker, Terms
+        from celery_fence.locking.store import Claim
+        from celery_fence.stores.memory import MemoryStore
+
+        store, told, hooks = MemoryStore("killed"), [], []
+        locker = Locker(store, store, told.append)
+
+        def hook(lease):
+            hooks.append(thread_id() == home)
+            if len(hooks) == 1:
+                time.sleep(60)
+
+        def body():
+            claim = Claim("job:1", "me", 1.5)
+            lease = locker.acquire(claim, source=None, terms=Terms(), into=lambda _: None, on_lost=hook)
+            lease.lose("taken")
+
+        killed = spawn(body)
+        until(lambda: hooks)
+        killed.kill()
+        until(lambda: not process_heartbeat().watching)
+        print(hooks, [type(event).__name__ for event in told])
+        """,
+    )
+    assert " ".join(lines) == "[True, True] ['Acquired', 'Lost']"

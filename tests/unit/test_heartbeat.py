@@ -282,7 +282,7 @@ def test_forgotten_leases_leave_nothing_behind(keep, heartbeat):
         heartbeat.forget(keep())
 
     assert heartbeat.watching == 0
-    assert len(heartbeat._leases._heap) <= 100
+    assert len(heartbeat._agenda.leases._heap) <= 100
 
 
 def test_one_lease_that_is_gone_takes_no_other_with_it(heartbeat, make_lease, clock):
@@ -345,7 +345,7 @@ class TestWhatGoesWrong:
 
         assert sorted(lease.trusted_for for lease in leases) == pytest.approx([7.55, 7.55, 7.55, 8.55, 8.55])
         assert "The heartbeat stumbled" in caplog.text
-        assert len(heartbeat._leases._heap) == 5
+        assert len(heartbeat._agenda.leases._heap) == 5
 
     def test_a_store_that_answers_too_little_loses_nobody(self, keep, heartbeat, clock, store, caplog):
         leases = [keep(ttl=9) for _ in range(3)]

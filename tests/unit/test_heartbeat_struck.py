@@ -51,7 +51,7 @@ def heartbeat(monkeypatch, complaints):
     monkeypatch.setattr(duty, "STUMBLE", 0.0)
     heartbeat = Heartbeat()
     yield heartbeat
-    for lease in tuple(heartbeat._leases):
+    for lease in tuple(heartbeat._agenda.leases):
         heartbeat.forget(lease)
     heartbeat.stop()
 
@@ -119,7 +119,7 @@ def test_a_renewer_that_fell_as_it_asked_gets_another_from_the_heartbeat_and_ask
     store.during_renewal = hangs_at_first
     leases = keep()
     assert asked.wait(DEADLINE)
-    fell(heartbeat._renewers[id(store)]._duty)
+    fell(heartbeat._renewers.of(store)._duty)
     try:
         renewed_again(leases)
     finally:
@@ -129,7 +129,7 @@ def test_a_renewer_that_fell_as_it_asked_gets_another_from_the_heartbeat_and_ask
 
 
 def test_a_note_that_was_taken_when_something_struck_is_written_all_the_same(heartbeat, store, monkeypatch):
-    written, find, struck = threading.Event(), heartbeat._renewer_of, []
+    written, find, struck = threading.Event(), heartbeat._renewers.of, []
 
     def strikes_once(store):
         if not struck:
@@ -138,7 +138,7 @@ def test_a_note_that_was_taken_when_something_struck_is_written_all_the_same(hea
         return find(store)
 
     store.note = lambda notes: written.set()
-    monkeypatch.setattr(heartbeat, "_renewer_of", strikes_once)
+    monkeypatch.setattr(heartbeat._renewers, "of", strikes_once)
     heartbeat.note(store, Note("k", "delivery", "returned", 60.0))
 
     assert written.wait(DEADLINE)
@@ -161,7 +161,7 @@ def test_a_thousand_strikes_leave_every_lease_renewed_in_time(  # noqa: PLR0917 
 ):
     leases, shortest = keep(5), 20.0
     renewed_again(leases)
-    bells = heartbeat._bell, heartbeat._renewers[id(store)]._bell
+    bells = heartbeat._agenda.bell, heartbeat._renewers.of(store)._bell
     while len(complaints) < 1000:
         for bell in bells:
             bell.ring()  # or they would only be struck as they wake

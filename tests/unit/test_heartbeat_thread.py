@@ -42,10 +42,10 @@ def heartbeat(monkeypatch):
     monkeypatch.setattr(renewer, "IDLE", 0.3)
     heartbeat = Heartbeat()
     yield heartbeat
-    for lease in tuple(heartbeat._leases):
+    for lease in tuple(heartbeat._agenda.leases):
         heartbeat.forget(lease)
     until(lambda: not heartbeat.running)
-    until(lambda: not any(renewer.running for renewer in heartbeat._renewers.values()))
+    until(lambda: not any(renewer.running for renewer in heartbeat._renewers._by_store.values()))
 
 
 @pytest.fixture
@@ -103,13 +103,13 @@ def test_many_threads_start_one_heartbeat(keep, heartbeat, monkeypatch):
 def test_a_short_lease_is_not_kept_waiting_by_the_sleep_for_a_long_one(keep, heartbeat, renewed, monkeypatch):
     monkeypatch.setattr(module, "LINGER", 60)
     keep(ttl=600)
-    until(lambda: heartbeat._wakes_at > heartbeat._clock() + 10)  # it sleeps
+    until(lambda: heartbeat._agenda.wakes_at > heartbeat._clock() + 10)  # it sleeps
     short = keep(ttl=0.6)
     until(lambda: renewed)
 
     assert not short.lost
     monkeypatch.setattr(module, "LINGER", 0.1)
-    heartbeat._bell.ring()
+    heartbeat._agenda.bell.ring()
 
 
 def test_it_survives_a_store_and_a_listener_that_break(heartbeat, make_lease, store, caplog):
@@ -213,7 +213,7 @@ def test_a_fork_has_a_heartbeat_of_its_own_and_keeps_none_of_its_parents_leases(
         MAKE
         + """
 parents = take("parents")
-lock = process_heartbeat()._lock
+lock = process_heartbeat()._agenda.lock
 lock.acquire()  # as some thread may have at the moment of the fork
 child = os.fork()
 if child:
@@ -380,7 +380,7 @@ class TestAStoreThatHangs:
         until(lambda: lease.state is State.LOST)
 
         monkeypatch.setattr(module, "LINGER", 0.1)
-        heartbeat._bell.ring()
+        heartbeat._agenda.bell.ring()
 
     @pytest.mark.parametrize("late", [None, StoreUnavailable("at last"), ZeroDivisionError("a bug")])
     def test_an_answer_that_comes_after_the_loss_changes_nothing(
@@ -392,7 +392,7 @@ class TestAStoreThatHangs:
         hanging.breaks = late
         hanging.goes_on.set()
         until(lambda: not heartbeat.running)
-        until(lambda: not any(renewer.running for renewer in heartbeat._renewers.values()))
+        until(lambda: not any(renewer.running for renewer in heartbeat._renewers._by_store.values()))
 
         assert (renewed, lease.state, len(hanging.asked)) == ([], State.LOST, 1)
 
@@ -402,7 +402,7 @@ class TestAStoreThatHangs:
         for number, ttl in enumerate((80, 40, 60)):
             waiting = make_lease(ttl, key=f"{number}", renewals=hanging, renew_fraction=0.001)
             heartbeat.watch(waiting, renewed.append)
-            until(lambda lease=waiting: lease in heartbeat._leases._asked_for)
+            until(lambda lease=waiting: lease in heartbeat._agenda.leases._asked_for)
         hanging.goes_on.set()
         until(lambda: len(renewed) >= 4)
 
@@ -450,7 +450,7 @@ def test_a_store_that_nothing_is_asked_of_for_a_while_has_its_connection_closed(
     heartbeat.forget(lease)
 
     until(lambda: hasattr(hanging, "closed"))
-    until(lambda: not heartbeat._renewers[id(hanging)].running)
+    until(lambda: not heartbeat._renewers.of(hanging).running)
 
 
 def test_a_machine_without_a_thread_for_a_renewer_asks_again_when_it_has_one(

@@ -76,6 +76,26 @@ def test_a_loop_is_stopped_at_once_with_a_plain_lease_lost(lost):
     assert (runner.error.key, runner.error.token, runner.error.reason) == ("job:1", lost.token, "taken")
 
 
+def test_a_body_is_stopped_by_the_next_who_tells_where_the_first_was_struck(lost, monkeypatch):
+    body, struck = Body(), []
+
+    def struck_once(lease):
+        if not struck:
+            struck.append(lease)
+            raise SystemExit
+        return loss_class(lease)
+
+    monkeypatch.setattr(threads, "loss_class", struck_once)
+    runner = Runner(in_a_body(body, lambda: compute(DEADLINE / 2)))
+    runner.began.wait(DEADLINE)
+    with pytest.raises(SystemExit):
+        interrupter(body)(lost)
+    interrupter(body)(lost)
+    runner.wait()
+
+    assert type(runner.error) is LeaseLost
+
+
 def test_a_call_into_c_is_stopped_when_it_returns(lost):
     body, reached = Body(), []
     called, go_on = threading.Event(), threading.Lock()

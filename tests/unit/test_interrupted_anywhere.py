@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import itertools
 import linecache
 import sys
 import threading
@@ -30,17 +31,25 @@ import celery_fence
 from celery_fence import FencedTask, StoreUnavailable, hold
 from celery_fence.locking import duty
 from celery_fence.locking import heartbeat as heartbeat_module
-from celery_fence.locking.locker import Locker
+from celery_fence.locking.events import Lost
+from celery_fence.locking.locker import Locker, Terms
+from celery_fence.locking.loss import Loss
 from celery_fence.locking.owed import Owed
+from celery_fence.locking.store import Claim
 from celery_fence.stores import from_url
+from celery_fence.stores.memory import MemoryStore
 
 ROOT = Path(celery_fence.__file__).parent
 OURS = {
     str(ROOT / path)
     for path in (
         "locking/locker.py",
+        "locking/record_claims.py",
         "locking/lease.py",
+        "locking/loss.py",
         "locking/heartbeat.py",
+        "locking/agenda.py",
+        "locking/renewers.py",
         "locking/beat.py",
         "locking/duty.py",
         "locking/current.py",
@@ -49,6 +58,8 @@ OURS = {
         "task/fenced.py",
         "task/taking.py",
         "task/run.py",
+        "task/delivery.py",
+        "task/injection.py",
         "task/interrupt.py",
         "task/stopping/__init__.py",
         "task/stopping/signals.py",
@@ -194,9 +205,9 @@ def a_run_in_a_worker(app):
 
 def pay_what_is_owed(heartbeat):
     """As its thread would."""
-    with heartbeat._lock:
-        entries = heartbeat._notebook.take(float("inf"))
-        heartbeat._notebook.settle(entries, [], 0.0)
+    with heartbeat._agenda.lock:
+        entries = heartbeat._agenda.notebook.take(float("inf"))
+        heartbeat._agenda.notebook.settle(entries, [], 0.0)
     for store, due, _ in entries:
         if isinstance(due, Owed):
             due.pay(store)
@@ -265,3 +276,62 @@ def test_a_soft_time_limit_that_strikes_while_the_store_is_asked_decides_nothing
                 seen.add(outcome)
 
     assert outcomes == {Locker.acquire: {StoreUnavailable}, Locker.release: {int}}
+
+
+def asked_by_the_body(lease, heartbeat, clock):
+    clock.advance(lease.ttl)
+    return lambda: lease.lost
+
+
+def found_by_the_heartbeat(lease, heartbeat, clock):
+    clock.advance(lease.ttl)
+    return heartbeat.beat
+
+
+def told_by_the_store(lease, heartbeat, clock):
+    lease.store.force_release(lease.key)
+    clock.advance(lease.ttl / 2)
+    return heartbeat.beat
+
+
+@pytest.mark.parametrize("notice", [asked_by_the_body, found_by_the_heartbeat, told_by_the_store])
+def test_a_loss_is_told_whichever_line_is_struck_and_twice_only_where_the_telling_was(
+    heartbeat, clock, notice
+):
+    """The run is asked to stop, and the observers are told, by the heartbeat where not by who noticed."""
+    twice = 0
+    for at in itertools.count():
+        store, told, asked_to_stop = MemoryStore(f"loss-{notice.__name__}-{at}", clock=clock), [], []
+        locker = Locker(store, store, told.append, heartbeat=heartbeat, clock=clock)
+        lease = locker.acquire(
+            Claim("job:1", "me", 30.0),
+            source=None,
+            terms=Terms(),
+            into=lambda _: None,
+            on_lost=asked_to_stop.append,
+        )
+        told.clear()
+        noticed, strike = notice(lease, heartbeat, clock), Strike(at)
+        with suppress(SoftTimeLimitExceeded):
+            strike.during(noticed)
+        go_on_beating(heartbeat, clock)
+
+        heard = len([event for event in told if isinstance(event, Lost)])
+        assert {heard, len(asked_to_stop)} <= {1, 2}, strike.where
+        assert heard + len(asked_to_stop) <= (3 if Loss._go_on.__code__ in strike.within else 2), strike.where
+        twice += heard + len(asked_to_stop) == 3
+        if not strike.where:
+            break
+    assert at > 20
+    assert twice
+
+
+def go_on_beating(heartbeat, clock):
+    """As its threads would, until it has nothing more to renew."""
+    for _ in range(30):
+        if not heartbeat.watching:
+            return
+        heartbeat._take_back()  # as the thread on duty, after it was struck
+        clock.advance(3)
+        heartbeat.beat()
+    pytest.fail("a lost lease stays with the heartbeat")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import threading
 
 import pytest
 
-from celery_fence.errors import StoreUnavailable
+from celery_fence.errors import LeaseLost, StoreUnavailable
 from celery_fence.locking import events, notebook
 from celery_fence.locking.heartbeat import Heartbeat
 from celery_fence.locking.locker import Locker, Terms
 from celery_fence.locking.notebook import Notebook, write
-from celery_fence.locking.owed import Owed, worth
+from celery_fence.locking.owed import BREAKS, Owed, worth
 from celery_fence.locking.store import Claim, Ended, Ending, Note
 from celery_fence.stores.memory import MemoryStore
 
@@ -292,11 +293,14 @@ def test_it_is_given_up_and_told_of_when_nobody_could_gain_by_it_any_more(owe, c
     assert [str(error) for error in outcome] == ["out of reach"]
 
 
-def test_a_call_that_breaks_is_given_up_aloud(store, end_without_store, heartbeat, monkeypatch, caplog):
+def test_a_call_that_breaks_each_time_is_given_up_aloud(
+    store, end_without_store, heartbeat, monkeypatch, caplog
+):
     def broken(*_):
         store.paid.set()
         raise ZeroDivisionError
 
+    monkeypatch.setattr(notebook, "PACE", 0.01)
     end_without_store()
     monkeypatch.setattr(MemoryStore, "release", broken)
     pay(store)
@@ -307,6 +311,54 @@ def test_a_call_that_breaks_is_given_up_aloud(store, end_without_store, heartbea
     assert len(errors) == 2
     assert "for 'job:1' is given up: the call broke" in errors[0]
     assert "another message would do it again" in errors[1]
+
+
+def test_a_strike_now_and_then_is_no_reason_to_give_it_up(owe, outcome):
+    """As an exception that is thrown into the heartbeat's thread: once, and not each time."""
+    weather = itertools.cycle([LeaseLost("struck"), LeaseLost("struck"), StoreUnavailable("out of reach")])
+
+    def call(_):
+        raise next(weather)
+
+    book = Notebook()
+    book.add(None, owe(call), 0.0)
+    for now in range(12):
+        taken = book.take(float(now))
+        book.settle(taken, write(taken, lambda _: None), float(now))
+
+    assert (len(book.owed), outcome) == (1, [])
+
+
+class Striking(Restarting):
+    """Whoever asks it in the test's own thread is struck meanwhile; to the heartbeat it is down."""
+
+    striking = False
+    struck = threading.get_ident()
+
+    def _answer(self):
+        if self.striking and threading.get_ident() == self.struck:
+            raise LeaseLost("struck")
+        super()._answer()
+
+
+def test_what_strikes_who_asks_for_the_key_while_it_pays_is_passed_on_and_the_debt_stays(
+    request, clock, heartbeat
+):
+    """As a soft time limit, or the loss of the lease around a block: it is meant for the asker."""
+    store = Striking(request.node.name, clock)
+    locker = Locker(store, store, lambda _: None, heartbeat=heartbeat, clock=clock)
+    terms = {"source": "the task", "terms": Terms(), "into": lambda _: None}
+    lease = locker.acquire(CLAIM, **terms)
+    store.down = store.striking = True
+    locker.release_later(lease, RETURNED, CLAIM.delivery)
+    for _ in range(BREAKS):
+        with pytest.raises(LeaseLost):
+            locker.acquire(Claim("job:1", "you", 30.0), **terms)
+    store.striking = False
+    pay(store)
+    heartbeat.flush(5.0)
+
+    assert store.record("order:1").value == b"5"
 
 
 def test_what_is_owed_is_tried_before_notes_and_those_are_written_although_one_debt_stays(owe, store):

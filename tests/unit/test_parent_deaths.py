@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,7 +15,8 @@ from celery_fence.errors import LockKeyError
 from celery_fence.locking import current
 from celery_fence.locking.store import Claim
 from celery_fence.task import deaths as module
-from celery_fence.task.deaths import Accepted, Deaths, deaths_of, watch_pool
+from celery_fence.task.burials import deaths_of, watch_deaths, watch_pool
+from celery_fence.task.deaths import Accepted, Deaths
 from celery_fence.task.request import FencedRequest
 from celery_fence.task.run import Run
 from celery_fence.testing.clock import FakeClock
@@ -179,6 +182,40 @@ def test_a_release_that_breaks_is_logged_and_the_next_death_is_heard_of(
     until(lambda: leases.holder("job:1") is None)
 
 
+def test_a_machine_without_a_thread_to_spare_is_asked_again_at_the_next_look(  # noqa: PLR0917 - fixtures
+    deaths, make_run, take, leases, monkeypatch, caplog
+):
+    def none_left(function):
+        raise RuntimeError("can't start new thread")
+
+    take("job:1", "run-1")
+    deaths.accepted(11, make_run())
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "start_thread", none_left)
+        deaths.buried(alive=[])
+    deaths.buried(alive=[])
+
+    until(lambda: leases.holder("job:1") is None)
+    assert "What dead pool processes held can't be released yet" in caplog.text
+
+
+def test_a_thread_that_was_struck_is_replaced_at_the_next_look_and_nothing_is_forgotten(
+    deaths, make_run, take, leases, monkeypatch
+):
+    def work(function):
+        with suppress(SystemExit):
+            function()
+
+    take("job:1", "run-1")
+    monkeypatch.setattr(module, "start_thread", work)
+    deaths.accepted(11, replace(make_run(), store=Mock(side_effect=[SystemExit, leases])))
+    deaths.buried(alive=[])
+    assert leases.holder("job:1") is not None
+    deaths.buried(alive=[])
+
+    assert leases.holder("job:1") is None
+
+
 def test_a_key_that_cannot_be_built_leaves_the_blocks_to_be_freed(deaths, make_run, take, leases):
     def no_key():
         raise LockKeyError("no key")
@@ -230,7 +267,7 @@ def test_billiard_still_has_what_is_hooked():
 
 
 def test_a_pool_without_processes_is_not_watched(app):
-    assert module.watch_deaths(app, object()) is None
+    assert watch_deaths(app, object()) is None
     assert deaths_of(app) is None
 
 
@@ -238,9 +275,9 @@ def test_a_pool_process_has_inherited_no_watch(app, monkeypatch):
     class Pool:
         _pool = BilliardPool()
 
-    watched = module.watch_deaths(app, Pool())
+    watched = watch_deaths(app, Pool())
     assert deaths_of(app) is watched
-    monkeypatch.setattr(module.os, "getpid", lambda: -1)
+    monkeypatch.setattr("celery_fence.task.burials.os.getpid", lambda: -1)
 
     assert deaths_of(app) is None
 
@@ -296,7 +333,7 @@ def watched(app):
     class Pool:
         _pool = BilliardPool()
 
-    return module.watch_deaths(app, Pool())
+    return watch_deaths(app, Pool())
 
 
 def test_an_accepted_message_is_noted_with_its_owner_and_key(app, request_of, watched):

@@ -21,7 +21,7 @@ from celery_fence.fencing.idempotency import (
 )
 from celery_fence.fencing.writer import Writer
 from celery_fence.locking import current
-from celery_fence.locking.lease import NullLease
+from celery_fence.locking.null_lease import NullLease
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from celery_fence.errors import ConfigError, ScopeMismatch, StaleToken, Unfenced
 from celery_fence.fencing.writer import Writer, is_stale, let_pass, refuse, writer_for, writer_of
 from celery_fence.locking.current import Frame, entered
 from celery_fence.locking.events import StaleWriteRefused
-from celery_fence.locking.lease import NullLease
+from celery_fence.locking.null_lease import NullLease
 from celery_fence.observers.tally import Label
 from celery_fence.task.install import runtime
 

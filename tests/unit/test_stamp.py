@@ -14,7 +14,7 @@ from celery_fence.errors import MalformedStamp, UnfencedWrite
 from celery_fence.fencing.stamp import LONGEST, MOST, Stamp
 from celery_fence.fencing.writer import writer_for
 from celery_fence.locking import current
-from celery_fence.locking.lease import NullLease
+from celery_fence.locking.null_lease import NullLease
 
 # What has a meaning in a header or an escape, or none in ASCII; half a surrogate pair as well.
 names = st.text(alphabet='a%25:,;\n\0 "ü€\ud800', min_size=1, max_size=12)

@@ -32,7 +32,7 @@ from celery_fence.fencing.trigger import fencing_columns
 from celery_fence.fencing.trigger.refusal import Refusal
 from celery_fence.fencing.writer import Writer
 from celery_fence.locking import current
-from celery_fence.locking.lease import NullLease
+from celery_fence.locking.null_lease import NullLease
 
 
 class Base(DeclarativeBase):

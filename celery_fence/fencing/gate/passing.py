@@ -7,7 +7,7 @@ from typing import Any
 from celery_fence.errors import AlreadyDone, ConfigError
 from celery_fence.fencing.attempt import Attempt
 from celery_fence.fencing.gate.mark import TABLE, Mark, Outcome, Wish, kept_scope
-from celery_fence.fencing.gate.place import place_of
+from celery_fence.fencing.gate.place import Place, place_of
 from celery_fence.fencing.gate.table import naming_missing_table
 from celery_fence.fencing.writer import Mode, Shown, Writer, let_pass, refuse, writer_for, writer_of
 
@@ -49,20 +49,22 @@ def pass_gate(
     writer = _writer(scope, lease, mode)
     scope = scope or writer.key or TABLE
     if writer.token is None:
-        return let_pass(writer, scope=scope, what=WHAT)
-    if not writer.compares:
-        return None
-    place = place_of(connection)
-    place.check_transaction()
-    wish = Wish(kept_scope(scope), Mark(writer.token, writer.owner))
+        let_pass(writer, scope=scope, what=WHAT)
+    elif writer.compares:
+        place = place_of(connection)
+        place.check_transaction()
+        wish = Wish(kept_scope(scope), Mark(writer.token, writer.owner))
+        _pass(place, wish, writer, scope, once=once)
+
+
+def _pass(place: Place, wish: Wish, writer: Writer, scope: str, *, once: bool) -> None:
     if place.has_passed(wish, once=once):
-        return None
+        return
     with naming_missing_table():
         outcome = place.dialect.move(place.ask, wish, once=once)
     _settle(writer, scope, wish, outcome, once=once)
     if outcome.seen == wish.mark:
         place.remember(wish, once=once)
-    return None
 
 
 def _writer(scope: str | None, lease: Shown | None, mode: Mode | None) -> Writer:

@@ -12,22 +12,15 @@ from __future__ import annotations
 from typing import Final
 
 from celery_fence.fencing.gate.mark import Answer
-from celery_fence.fencing.idempotency.record import READ, completing, deleting_old
+from celery_fence.fencing.idempotency.record import READ, completing, declaring, deleting_old
 
 NOW: Final = "UNIX_TIMESTAMP()"
 
-DDL: Final = """
-CREATE TABLE IF NOT EXISTS fence_records (
-    record_key VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
-    step VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
-    lock_key VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
-    token BIGINT NOT NULL,
-    owner VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
-    claimed_at BIGINT NOT NULL,
-    done_at BIGINT,
-    result MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
-    PRIMARY KEY (record_key, step)
-) ENGINE=InnoDB ROW_FORMAT=DYNAMIC"""
+DDL: Final = declaring(
+    exact=" CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    text="MEDIUMTEXT",
+    options=" ENGINE=InnoDB ROW_FORMAT=DYNAMIC",
+)
 
 MADE, TAKEN, LEFT = range(1, 4)
 

@@ -11,22 +11,11 @@ from __future__ import annotations
 from typing import Final
 
 from celery_fence.fencing.gate.mark import Answer
-from celery_fence.fencing.idempotency.record import READ, completing, deleting_old
+from celery_fence.fencing.idempotency.record import READ, completing, declaring, deleting_old
 
 NOW: Final = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS BIGINT)"
 
-DDL: Final = """
-CREATE TABLE IF NOT EXISTS fence_records (
-    record_key VARCHAR(255) NOT NULL,
-    step VARCHAR(255) NOT NULL,
-    lock_key VARCHAR(255) NOT NULL,
-    token BIGINT NOT NULL,
-    owner VARCHAR(64) NOT NULL,
-    claimed_at BIGINT NOT NULL,
-    done_at BIGINT,
-    result TEXT,
-    PRIMARY KEY (record_key, step)
-)"""
+DDL: Final = declaring()
 
 CLAIM: Final = f"""
 INSERT INTO fence_records AS record (record_key, step, lock_key, token, owner, claimed_at)

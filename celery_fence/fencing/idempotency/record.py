@@ -103,6 +103,22 @@ class Dialect(Protocol):
         """Whether *answer* says that `CLAIM` has made the row its own; no may also mean that it doesn't say."""
 
 
+def declaring(*, exact: str = "", text: str = "TEXT", options: str = "") -> str:
+    """`Dialect.DDL`, with the database's words for texts that are compared exactly, long ones, and the whole table."""
+    return f"""
+CREATE TABLE IF NOT EXISTS {TABLE} (
+    record_key VARCHAR(255){exact} NOT NULL,
+    step VARCHAR(255){exact} NOT NULL,
+    lock_key VARCHAR(255){exact} NOT NULL,
+    token BIGINT NOT NULL,
+    owner VARCHAR(64){exact} NOT NULL,
+    claimed_at BIGINT NOT NULL,
+    done_at BIGINT,
+    result {text}{exact},
+    PRIMARY KEY (record_key, step)
+){options}"""
+
+
 def completing(now: str) -> str:
     """`Dialect.COMPLETE`, with the database's words for the time in seconds."""
     return f"""

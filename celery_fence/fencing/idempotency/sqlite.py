@@ -10,23 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 from celery_fence.fencing.gate.mark import Answer
-from celery_fence.fencing.idempotency.record import READ, completing, deleting_old
+from celery_fence.fencing.idempotency.record import READ, completing, declaring, deleting_old
 
 # Without strftime, whose percent sign some drivers would take for a parameter.
 NOW: Final = "CAST((julianday('now') - 2440587.5) * 86400 AS INTEGER)"
 
-DDL: Final = """
-CREATE TABLE IF NOT EXISTS fence_records (
-    record_key VARCHAR(255) NOT NULL,
-    step VARCHAR(255) NOT NULL,
-    lock_key VARCHAR(255) NOT NULL,
-    token BIGINT NOT NULL,
-    owner VARCHAR(64) NOT NULL,
-    claimed_at BIGINT NOT NULL,
-    done_at BIGINT,
-    result TEXT,
-    PRIMARY KEY (record_key, step)
-)"""
+DDL: Final = declaring()
 
 CLAIM: Final = f"""
 INSERT INTO fence_records (record_key, step, lock_key, token, owner, claimed_at)

@@ -7,7 +7,7 @@ imported. Then nobody has an async session either, and everything else goes on a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import (
@@ -40,4 +40,18 @@ else:
             """Nobody's sessionmaker."""
 
 
-__all__ = ["AsyncConnection", "AsyncSession", "async_scoped_session", "async_sessionmaker"]
+__all__ = [
+    "AnyAsync",
+    "AsyncConnection",
+    "AsyncSession",
+    "async_scoped_session",
+    "async_sessionmaker",
+    "in_scope",
+]
+
+AnyAsync: TypeAlias = AsyncSession | AsyncConnection | async_scoped_session[Any]
+
+
+def in_scope(session: AnyAsync) -> AsyncSession | AsyncConnection:
+    """*session*, or the session that is in scope where it is a scoped one."""
+    return session() if isinstance(session, async_scoped_session) else session

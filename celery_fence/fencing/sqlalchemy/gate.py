@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import BigInteger, Column, MetaData, String, Table
 from sqlalchemy.dialects import mysql
 
 from celery_fence.fencing.gate import pass_gate
 from celery_fence.fencing.gate.mark import LONGEST, TABLE
-from celery_fence.fencing.sqlalchemy.asynchronous import AsyncConnection, AsyncSession, async_scoped_session
+from celery_fence.fencing.sqlalchemy.asynchronous import AnyAsync, in_scope
 from celery_fence.fencing.writer import LONGEST_OWNER, Mode, Shown
 
 __all__ = ["gates_table", "pass_gate", "pass_gate_async"]
@@ -30,16 +30,16 @@ def gates_table(metadata: MetaData) -> Table:
     return Table(
         TABLE,
         metadata,
-        Column("scope", _text(LONGEST), primary_key=True),
+        Column("scope", exact_text(LONGEST), primary_key=True),
         Column("last_fencing_token", BigInteger, nullable=False),
-        Column("last_fencing_owner", _text(LONGEST_OWNER)),
+        Column("last_fencing_owner", exact_text(LONGEST_OWNER)),
         mysql_engine="InnoDB",
         mariadb_engine="InnoDB",
     )
 
 
 async def pass_gate_async(
-    session: AsyncSession | AsyncConnection | async_scoped_session[Any],
+    session: AnyAsync,
     scope: str | None = None,
     lease: Shown | None = None,
     *,
@@ -51,10 +51,10 @@ async def pass_gate_async(
 
     Write ``await``: without it nothing is asked and nothing refused.
     """
-    place = session() if isinstance(session, async_scoped_session) else session
-    await place.run_sync(pass_gate, scope, lease, once=once, mode=mode)
+    await in_scope(session).run_sync(pass_gate, scope, lease, once=once, mode=mode)
 
 
-def _text(length: int) -> String:
+def exact_text(length: int) -> String:
+    """The type of a column whose texts differ where the texts differ."""
     exact = mysql.VARCHAR(length, **EXACT)
     return String(length).with_variant(exact, "mysql", "mariadb")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from sqlalchemy import BigInteger, Column, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Column, MetaData, Table, Text
 from sqlalchemy.dialects import mysql
 
 from celery_fence.errors import AlreadyDone
@@ -16,15 +16,13 @@ from celery_fence.fencing.idempotency import Claimed, claim, once
 from celery_fence.fencing.idempotency.claiming import claim_work
 from celery_fence.fencing.idempotency.record import TABLE
 from celery_fence.fencing.idempotency.step import result_of, step_of_task
-from celery_fence.fencing.sqlalchemy.asynchronous import AsyncConnection, AsyncSession, async_scoped_session
-from celery_fence.fencing.sqlalchemy.gate import EXACT
+from celery_fence.fencing.sqlalchemy.asynchronous import AnyAsync, AsyncConnection, AsyncSession, in_scope
+from celery_fence.fencing.sqlalchemy.gate import EXACT, exact_text
 from celery_fence.fencing.writer import LONGEST_OWNER, Shown
 
 __all__ = ["AsyncClaimed", "claim", "claim_async", "once", "once_async", "records_table"]
 
 T = TypeVar("T")
-
-AnyAsync: TypeAlias = AsyncSession | AsyncConnection | async_scoped_session[Any]
 
 
 def records_table(metadata: MetaData) -> Table:
@@ -39,11 +37,11 @@ def records_table(metadata: MetaData) -> Table:
     return Table(
         TABLE,
         metadata,
-        Column("record_key", _text(LONGEST), primary_key=True),
-        Column("step", _text(LONGEST), primary_key=True),
-        Column("lock_key", _text(LONGEST), nullable=False),
+        Column("record_key", exact_text(LONGEST), primary_key=True),
+        Column("step", exact_text(LONGEST), primary_key=True),
+        Column("lock_key", exact_text(LONGEST), nullable=False),
         Column("token", BigInteger, nullable=False),
-        Column("owner", _text(LONGEST_OWNER), nullable=False),
+        Column("owner", exact_text(LONGEST_OWNER), nullable=False),
         Column("claimed_at", BigInteger, nullable=False),
         Column("done_at", BigInteger),
         Column("result", Text().with_variant(mysql.MEDIUMTEXT(**EXACT), "mysql", "mariadb")),
@@ -72,7 +70,7 @@ async def claim_async(
 
     Write ``await``: without it nothing is asked and nothing refused.
     """
-    place = _place(session)
+    place = in_scope(session)
     return AsyncClaimed(await place.run_sync(claim, key=key, lease=lease), place)
 
 
@@ -107,7 +105,7 @@ async def once_async(
     lease: Shown | None = None,
 ) -> Any:
     """What *call* returns, which may be a coroutine function, called unless this step was done before; see `once`."""
-    place = _place(session)
+    place = in_scope(session)
     try:
         claimed = await place.run_sync(claim_work, step_of_task(step, key, lease))
     except AlreadyDone as done:
@@ -115,11 +113,3 @@ async def once_async(
     answer = call(*args)
     value = await answer if inspect.isawaitable(answer) else answer
     return await place.run_sync(lambda _: claimed.complete(value))
-
-
-def _place(session: AnyAsync) -> AsyncSession | AsyncConnection:
-    return session() if isinstance(session, async_scoped_session) else session
-
-
-def _text(length: int) -> String:
-    return String(length).with_variant(mysql.VARCHAR(length, **EXACT), "mysql", "mariadb")

@@ -108,17 +108,20 @@ class FencedStream:
         fields = _fields(event)
         attempt = Attempt(f"append() to {self.name}", "append(..., lease=lease)")
         writer = writer_for(aggregate if key is None else key, lease, mode=mode, attempt=attempt)
+        answer = self._ask_to_append(writer, aggregate, fields, event_id)
+        return self._appended(writer, aggregate, answer)
+
+    def _ask_to_append(self, writer: Writer, aggregate: str, fields: list[Any], event_id: str | None) -> Any:
         remembered_ms = self._window_ms if event_id is None else self._event_retention_ms
         event_id = uuid.uuid4().hex if event_id is None else event_id
         token = "" if writer.token is None else str(writer.token)
         who = (writer.mode, token, to_bytes(writer.owner or ""), to_bytes(writer.key))
         words = (*fields, *_stamp(writer, aggregate, event_id))
-        answer = self._append.ask(
+        return self._append.ask(
             self._client,
             (self._names.stream, self._names.mark(aggregate), self._names.event(aggregate, event_id)),
             (*who, self._retention_ms, remembered_ms, self._maxlen, *words),
         )
-        return self._appended(writer, aggregate, answer)
 
     def mark(self, aggregate: str) -> Mark | None:
         """The highest token that has written to *aggregate*, or None where none is remembered."""

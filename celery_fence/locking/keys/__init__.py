@@ -13,6 +13,7 @@ its text; ``True`` is ``true`` and so differs from ``1``. None is written ``~``.
 """
 
 from celery_fence.locking.keys.advice import warnings_for
-from celery_fence.locking.keys.rule import KeyRule, key_rule, names_in_template, render_template, signature_of
+from celery_fence.locking.keys.rule import KeyRule, key_rule, names_in_template, render_template
+from celery_fence.locking.keys.signature import signature_of
 
 __all__ = ["KeyRule", "key_rule", "names_in_template", "render_template", "signature_of", "warnings_for"]

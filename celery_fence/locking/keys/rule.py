@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from celery_fence.errors import ConfigError, LockKeyError
 from celery_fence.locking.keys.canonical import NoStableTextError, escaped, plain_form
-from celery_fence.locking.keys.template import (
-    RESERVED,
-    SLOT,
-    TASK,
-    Placeholder,
-    Template,
-    bounded,
-    parse,
-    wrong_template,
-)
+from celery_fence.locking.keys.names import check_names
+from celery_fence.locking.keys.signature import fits, own_signature
+from celery_fence.locking.keys.template import RESERVED, SLOT, TASK, Template, bounded, parse
 from celery_fence.locking.suggest import hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +88,6 @@ class KeyRule:
         )
 
 
-def signature_of(run: Callable[..., Any], *, without: str | None = None) -> inspect.Signature:
-    """
-    The signature callers use: that of the function below all wrappers, less the parameter *without*.
-
-    *run* is a task's ``run`` as it hangs on the task's instance, so ``self`` is
-    gone. `ConfigError` for what has no signature.
-    """
-    try:
-        signature = _signature(run)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{run!r} has no signature that a key could be bound to: {error}") from error
-    kept = [
-        parameter
-        for parameter in signature.parameters.values()
-        if parameter.name != without or parameter.kind in _VARIADIC
-    ]
-    return signature.replace(parameters=kept)
-
-
 def key_rule(
     spec: str | Callable[..., Any], *, signature: inspect.Signature, task: str, slots: bool = False
 ) -> KeyRule:
@@ -131,7 +102,7 @@ def key_rule(
     given: object = spec
     if isinstance(given, str):
         template = parse(given, task=task)
-        _check_names(template, signature, task, slots=slots)
+        check_names(template, signature, task, slots=slots)
         return KeyRule(given, task, signature, template, slots)
     if callable(given):
         make = _taking(given, signature, task)
@@ -168,15 +139,6 @@ def names_in_template(template: str) -> tuple[str, ...]:
 _parsed = lru_cache(maxsize=256)(parse)
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Without evaluating annotations: since Python 3.14 that could fail for names only type checkers import."""
-    if sys.version_info >= (3, 14):
-        import annotationlib
-
-        return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
-    return inspect.signature(function)
-
-
 def _look_up(rule: KeyRule, arguments: Mapping[str, Any], slot: str | None, name: str) -> Any:
     """A parameter's value, or that of a name which only ``**kwargs`` took in; else the slot, if that is the name."""
     if name in arguments:
@@ -196,47 +158,6 @@ def _known(name: str, values: Mapping[str, Any]) -> str:
     return f"{hint(name, values)} Given are: {', '.join(values) or 'nothing'}."
 
 
-def _check_names(template: Template, signature: inspect.Signature, task: str, *, slots: bool) -> None:
-    open_ended = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
-    for field in template.placeholders:
-        is_parameter = field.name in signature.parameters
-        if field.name in RESERVED:
-            _check_reserved(field, template, task, is_parameter=is_parameter)
-        elif field.name == SLOT and not is_parameter:
-            _check_slot(field, template, task, slots=slots or open_ended)
-        elif not is_parameter and not open_ended:
-            names = ", ".join(signature.parameters) or "no parameters"
-            raise wrong_template(
-                template.text,
-                f"<{field.written}>: the task has no parameter {field.name!r}."
-                f"{hint(field.name, signature.parameters)} It has {names}.",
-                task,
-            )
-
-
-def _check_reserved(field: Placeholder, template: Template, task: str, *, is_parameter: bool) -> None:
-    if is_parameter:
-        why = (
-            f"<{field.name}> means two things, a parameter of the task and the name with a meaning of its own"
-        )
-        raise wrong_template(
-            template.text, f"{why}; rename the parameter, or let a callable make the key.", task
-        )
-    if field.items:
-        raise wrong_template(template.text, f"<{field.name}> has no items; write <{field.name}>.", task)
-
-
-def _check_slot(field: Placeholder, template: Template, task: str, *, slots: bool) -> None:
-    if not slots:
-        why = (
-            f"<{field.name}>, the scheduled time of a periodic run, belongs into idempotency_key: a run is locked "
-            "against every other one of its work, and the record says which slots are done."
-        )
-        raise wrong_template(template.text, why, task)
-    if field.items:
-        raise wrong_template(template.text, f"<{field.name}> has no items; write <{field.name}>.", task)
-
-
 def _taking(spec: Callable[..., Any], signature: inspect.Signature, task: str) -> Callable[..., Any]:
     """
     The callable that takes what the task takes.
@@ -244,33 +165,16 @@ def _taking(spec: Callable[..., Any], signature: inspect.Signature, task: str) -
     A plain function that is a class attribute comes as a method of the task, with
     ``self`` in front; it meant to be called without, unless it names a ``self``.
     """
-    if inspect.ismethod(spec) and _fits(spec.__func__, signature):
-        first = next(iter(_signature(spec.__func__).parameters), "")
+    if inspect.ismethod(spec) and fits(spec.__func__, signature):
+        first = next(iter(own_signature(spec.__func__).parameters), "")
         if first not in {"self", "cls"}:
             return spec.__func__
-    if _fits(spec, signature):
+    if fits(spec, signature):
         return spec
     raise ConfigError(
-        f"lock_key of task {task!r}: {_qualified(spec)}{_signature(spec)} can't take the task's own "
+        f"lock_key of task {task!r}: {_qualified(spec)}{own_signature(spec)} can't take the task's own "
         f"arguments {signature}; give it the same parameters."
     )
-
-
-def _fits(spec: Callable[..., Any], signature: inspect.Signature) -> bool:
-    """Whether *spec* can be called as the task can; yes where it has no signature to ask."""
-    by_position = [
-        each.name
-        for each in signature.parameters.values()
-        if each.kind in {each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD}
-    ]
-    by_name = {each.name: None for each in signature.parameters.values() if each.kind is each.KEYWORD_ONLY}
-    try:
-        _signature(spec).bind(*by_position, **by_name)
-    except TypeError:
-        return False
-    except ValueError:
-        return True
-    return True
 
 
 def _what(answer: object) -> str:

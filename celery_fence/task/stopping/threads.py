@@ -54,10 +54,11 @@ class ByException:
         """As `Stopper.strike`."""
         if thread_id() == self._thread:
             return
+        thread, loss = ctypes.c_ulong(self._thread), ctypes.py_object(loss_class(lease))
         with self._lock:
             if self._open and not self._struck:
-                self._struck = True
-                _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(loss_class(lease)))
+                self._struck = True  # no call stands between the two, so nothing strikes the striker there
+                _set_exception(thread, loss)
 
 
 class Struck(LeaseLost):

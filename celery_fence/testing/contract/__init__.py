@@ -22,7 +22,10 @@ from celery_fence.testing.contract.ending import EndingContract
 from celery_fence.testing.contract.notes import NoteContract
 from celery_fence.testing.contract.older import OlderDataContract
 from celery_fence.testing.contract.raising import RaisingContract
+from celery_fence.testing.contract.record_claims import RecordClaimContract
+from celery_fence.testing.contract.record_deletion import RecordDeletionContract
 from celery_fence.testing.contract.records import RecordContract
+from celery_fence.testing.contract.records_under_lease import RecordUnderLeaseContract
 from celery_fence.testing.contract.release import ForceReleaseContract, ReleaseContract
 from celery_fence.testing.contract.renew import RenewContract
 from celery_fence.testing.contract.sharing import ConnectionContract, ListContract
@@ -39,6 +42,9 @@ class StoreContract(
     DecisionContract,
     LostDelayContract,
     RecordContract,
+    RecordClaimContract,
+    RecordUnderLeaseContract,
+    RecordDeletionContract,
     RaisingContract,
     OlderDataContract,
     ListContract,

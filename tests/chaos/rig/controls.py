@@ -22,7 +22,7 @@ from celery_fence.locking.locker import Locker
 from celery_fence.stores.redis import scripts
 from rig.ledger import Ledger
 
-PARTS = {"_lock", "_leases", "_duty"}
+PARTS = {"_agenda", "_duty"}
 """What `mortal_heartbeat` expects of a heartbeat."""
 
 
@@ -74,8 +74,8 @@ def mortal_heartbeat() -> None:
 
     def die(self: Any, *_: object) -> None:
         heartbeat = self._forget.__self__
-        with heartbeat._lock:
-            heartbeat._leases.clear()
+        with heartbeat._agenda.lock:
+            heartbeat._agenda.leases.clear()
             heartbeat._duty.end()
 
     Beat._try_again = die  # type: ignore[method-assign]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +15,8 @@ DEBIAN = "usr/lib/*/faketime/libfaketime.so.1"
 
 MENDED_SLEEP = Path(__file__).parent / "wrong_clock"
 """A folder that a Python process with a wrong clock needs on its path, first of all."""
+
+MISSING = f"no libfaketime here: install Debian's package faketime, or name it in {VARIABLE}"
 
 REAL_CLOCKS = {"DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 """Trust is measured on the monotonic clocks, and those never step."""
@@ -35,15 +37,6 @@ def library() -> Path | None:
     return debian[0] if debian else _from_pypi()
 
 
-def why_not(faults: Iterable[str]) -> str:
-    """What keeps *faults* from being played here and how to mend it; empty where nothing does."""
-    if "F10" not in faults or library() is not None:
-        return ""
-    return (
-        f"F10 needs libfaketime, and there is none here: install Debian's faketime, or name it in {VARIABLE}"
-    )
-
-
 def skewed(seconds: float) -> Mapping[str, str]:
     """The environment of a process whose wall clock is *seconds* ahead, for its whole life; with `MENDED_SLEEP`."""
     return {**_preloaded(), "FAKETIME": f"{seconds:+.0f}"}
@@ -57,7 +50,7 @@ def steered(offset: Path) -> Mapping[str, str]:
 def _preloaded() -> dict[str, str]:
     found = library()
     if found is None:
-        raise RuntimeError(why_not(["F10"]))
+        raise RuntimeError(MISSING)
     return {"LD_PRELOAD": str(found), **REAL_CLOCKS}
 
 

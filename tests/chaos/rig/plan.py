@@ -108,17 +108,17 @@ def make_plan(
     )
 
 
-def random_faults(seed: int) -> tuple[str, ...]:
+def random_faults(seed: int, faults: Sequence[str] = FAULTS) -> tuple[str, ...]:
     """
-    One fault or a pair of them for a round of a soak.
+    One of *faults*, or a pair of them, for a round of a soak.
 
     Freezing (F2) is in most of them: it is what a lease library has to stand.
     """
     dice = Random(f"{seed}:faults")
-    first = "F2" if dice.random() < 0.5 else dice.choice(FAULTS)
+    first = "F2" if dice.random() < 0.5 else dice.choice(faults)
     if dice.random() < 0.3:
         return (first,)
-    second = dice.choice([fault for fault in FAULTS if fault != first])
+    second = dice.choice([fault for fault in faults if fault != first])
     return tuple(sorted((first, second), key=FAULTS.index))
 
 

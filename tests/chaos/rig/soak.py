@@ -18,9 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rig import faketime
 from rig.evidence import Row, row_of
-from rig.plan import random_faults
 from rig.report import Report
 
 SECONDS = 60.0
@@ -81,7 +79,6 @@ class Soak:
         self._stop = stop
         self._began = time.monotonic()
         self._going: list[Going] = []
-        self._left_out = 0
 
     @property
     def failed(self) -> bool:
@@ -126,7 +123,7 @@ class Soak:
         return self._stop() or time.monotonic() - self._began > self.minutes * 60
 
     def _begin(self) -> Going:
-        seed = self._next_playable()
+        seed, self._next_seed = self._next_seed, self._next_seed + 1
         directory = self.home / str(seed)
         words = ["round", "--seed", str(seed), "--seconds", f"{SECONDS:g}", "--directory", str(directory)]
         if seed % RETENTION_EVERY == 0:
@@ -143,16 +140,6 @@ class Soak:
             )
         return Going(seed, directory, process)
 
-    def _next_playable(self) -> int:
-        """The next seed whose faults this machine can bring about."""
-        while why_not := faketime.why_not(random_faults(self._next_seed)):
-            if not self._left_out:
-                print(f"rounds with such a fault are left out: {why_not}", flush=True)
-            self._left_out += 1
-            self._next_seed += 1
-        self._next_seed += 1
-        return self._next_seed - 1
-
     def _end(self, going: Going) -> None:
         if going.process.poll() is None:
             going.process.terminate()
@@ -165,7 +152,7 @@ class Soak:
             if going.never_began:
                 return
             self.broken.append(going.directory)
-            print(f"seed {going.seed}: the round broke, see {going.directory / 'driver.log'}", flush=True)
+            print(f"seed {going.seed}: the round broke, see {going.directory}", flush=True)
             return
         self.reports.append(report)
         print(report, flush=True)

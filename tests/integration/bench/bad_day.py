@@ -35,6 +35,9 @@ TTL = 3.2
 TIMEOUT = TTL / 8
 """What one try of a call to the lease server may take, in seconds: `celery_fence.task.install.store_timeout`."""
 
+LONG_TTL = 4 * TTL
+"""Of the task ``"enduring"``, so long that many tries fail before its trust ends, also on a loaded machine."""
+
 RUNS_AT_ONCE = 4
 PATIENCE = 40.0
 
@@ -43,6 +46,9 @@ def add_tasks(app: Celery) -> None:
     """Register the tasks that only these tests have."""
     options = {"base": FencedTask, "bind": True, "lock_key": "job:<key>", "outage_policy": quick_retry()}
     app.task(name="patient", miss_policy=quick_retry(), lost_policy="raise", **options)(bodies.work)
+    app.task(name="enduring", miss_policy=quick_retry(), lost_policy="raise", lock_ttl=LONG_TTL, **options)(
+        bodies.work
+    )
     # Where an outage were taken for a miss, this one would be told that the work is being done.
     app.task(name="skips", miss_policy="skip", lost_policy="raise", **options)(bodies.work)
 
@@ -93,10 +99,10 @@ class BadDay:
         """Publish a run of *task* on *key* for one of the workers."""
         return self.bench.send(task, key, plan, queue=self.queue(worker))
 
-    def hold(self, worker: str, key: str, **plan: Any) -> tuple[AsyncResult, Gate]:
+    def hold(self, worker: str, key: str, task: str = "patient", **plan: Any) -> tuple[AsyncResult, Gate]:
         """Have *worker* hold *key* and ask its lease all the while, until the gate is opened."""
         gate = self.bench.gate()
-        result = self.send(worker, "patient", key, trusts=gate.path.name, **plan)
+        result = self.send(worker, task, key, trusts=gate.path.name, **plan)
         wait_until(lambda: self.bench.ledger.facts("holding", key=key), what=f"{worker} holds {key}")
         return result, gate
 
@@ -109,13 +115,17 @@ class BadDay:
 
 
 class Day:
-    """What becomes of a run in each phase, and of those who wait for its key, while a fault strikes."""
+    """
+    What becomes of a run in each phase, and of those who wait for its key, while a fault strikes.
 
-    def __init__(self, world: BadDay) -> None:
+    *holder* is the task of the one that holds its lease then.
+    """
+
+    def __init__(self, world: BadDay, *, holder: str = "patient") -> None:
         self.world, self.bench = world, world.bench
         self.asks, self.meets = self.bench.key("asks"), self.bench.key("meets")
         self.holds, self.ends = self.bench.key("holds"), self.bench.key("ends")
-        self.holder, self._holders_gate = world.hold("far", self.holds, value="held")
+        self.holder, self._holders_gate = world.hold("far", self.holds, holder, value="held")
         self.finisher, self._finishers_gate = world.hold("far", self.ends, value="finished")
         self._message = unacknowledged(self.bench, self.finisher.id)
         self.logged_before = len(world.far_worker.log)

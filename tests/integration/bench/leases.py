@@ -23,7 +23,6 @@ def lease(key: str, token: int, owner: str | None = None, **given: Any) -> Lease
         "source": told,
         "renew_fraction": 1 / 3,
         "max_hold": None,
-        "on_lost": lambda *_: None,
         "emit": told.append,
     }
     claim = Claim(key, owner or f"owner-{token}", 60.0)

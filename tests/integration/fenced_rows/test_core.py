@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from celery_fence import StaleToken
 from celery_fence.errors import ConfigError, ScopeMismatch, UnfencedWrite
 from celery_fence.fencing.sqlalchemy import execute_fenced, fenced_delete, fenced_insert, fenced_update
-from celery_fence.locking.lease import NullLease
+from celery_fence.locking.null_lease import NullLease
 
 ONE = "SELECT value, last_fencing_token, last_fencing_owner FROM accounts WHERE id = 1"
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm.exc import StaleDataError
 from celery_fence import StaleToken
 from celery_fence.errors import ScopeMismatch, UnfencedWrite
 from celery_fence.fencing.sqlalchemy import RowChanged, RowGone
-from celery_fence.locking.lease import NullLease
+from celery_fence.locking.null_lease import NullLease
 
 SEVEN = "SELECT state, last_fencing_token, last_fencing_owner FROM payouts WHERE id = 7"
 

@@ -9,7 +9,7 @@ from sqlalchemy import delete, update
 from sqlalchemy.orm import Session, sessionmaker
 
 from celery_fence.fencing.sqlalchemy import execute_fenced, fence, fenced_delete, fenced_insert, fenced_update
-from celery_fence.locking.lease import NullLease
+from celery_fence.locking.null_lease import NullLease
 
 SEVEN = "SELECT state, last_fencing_token, last_fencing_owner FROM payouts WHERE id = 7"
 

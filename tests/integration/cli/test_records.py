@@ -9,31 +9,13 @@ import uuid
 from datetime import datetime
 
 import pytest
-import redis
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
 from celery_fence.cli import fence
 from celery_fence.locking.store import Claim, Ending, Facts, Granted
-from celery_fence.stores import from_url
-from celery_fence.testing.servers import embedded_server
 
 JSON = b"application/json;utf-8\n"
-
-
-@pytest.fixture(scope="module")
-def server():
-    with embedded_server() as running:
-        yield running
-
-
-@pytest.fixture
-def store(server):
-    with redis.Redis.from_url(server.url) as client:
-        client.flushall()
-    made = from_url(server.url)
-    yield made
-    made.close()
 
 
 APART = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
