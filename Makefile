@@ -44,7 +44,7 @@ check: $(VENV)/.ready-for-dev ## Lint, formatting, types and the import rings
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-chaos: $(VENV)/.ready-for-dev ## Real workers under faults, the protocol model, the negative controls (at most five minutes)
+chaos: $(VENV)/.ready-for-dev ## Real workers under faults, the protocol model, the negative controls (about five minutes)
 ifdef SEED
 	PYTHONPATH=tests/chaos $(BIN)/python -m rig round --seed $(SEED) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(CONTROL),--control $(CONTROL)) $(if $(RETENTION),--retention)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+AGAIN = "Its message is sent again then, unless the lost_policy of its task says otherwise."
+
 
 @click.command(cls=FenceCommand)
 @click.argument("key")
@@ -58,6 +60,8 @@ def _ask(key: str, holder: Holder | None) -> None:
         )
     else:
         click.echo("\n".join([f"The key {shown!r} is held:", *lines_about(holder, time.time())]), err=True)
+        if holder.facts.task_id:
+            click.echo(AGAIN, err=True)
     click.confirm("End this lease and fence its holder off?", abort=True, err=True)
 
 
@@ -95,6 +99,8 @@ def _say(where: Place, key: str, holder: Holder | None, outcome: str, *, as_json
         click.echo(
             "It hears of it at its next beat. The next token is higher, so guarded writes refuse the old one."
         )
+        if holder.facts.task_id:
+            click.echo(AGAIN)
 
 
 def _document(where: Place, key: str, holder: Holder | None, outcome: str) -> dict[str, Any]:

@@ -122,7 +122,8 @@ def _about_free(where: Place, key: str, history: History, now: float) -> Iterato
     if history.force_released and history.force_released >= (history.granted or 0.0):
         yield f"An operator force-released it at {ago(history.force_released, now)}; its holder was fenced off."
     elif history.released and history.released >= (history.granted or 0.0):
-        yield f"It was last released, by its own holder, at {ago(history.released, now)}."
+        when = ago(history.released, now)
+        yield f"It was last released at {when}, by its holder or, after its death, by its worker."
     elif history.granted:
         yield f"It was last granted at {ago(history.granted, now)} and never released: its lease expired or vanished."
         yield "Its holder died or was cut off, or the store lost its data or was flushed."

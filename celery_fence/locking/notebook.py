@@ -155,9 +155,15 @@ def _pay(owed: Owed, store: Store) -> None:
 
 
 def _told(job: list[Entry]) -> str:
-    if isinstance(job[0][1], Owed):
-        return "What a run left to be released or recorded couldn't be"
-    return f"{len(job)} epilogues couldn't be noted"
+    first = job[0][1]
+    if isinstance(first, Owed):
+        return f"The end of a run on {first.key!r} couldn't be made up for"
+    return f"{counted(len(job))} couldn't be noted as complete"
+
+
+def counted(runs: int) -> str:
+    """That many *runs*, for people."""
+    return "1 run" if runs == 1 else f"{runs} runs"
 
 
 def _jobs(entries: list[Entry]) -> Iterator[list[Entry]]:

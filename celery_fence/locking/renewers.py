@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from celery_fence.locking.beat import Beat
 from celery_fence.locking.duty import STUMBLE
-from celery_fence.locking.notebook import Entry, write
+from celery_fence.locking.notebook import Entry, counted, write
 from celery_fence.locking.renewer import Renewer
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GIVEN_UP = (
-    "%d epilogues couldn't be noted for ten minutes, and are given up: copies of those messages, if any come, do what "
-    "follows a run once more"
+    "%s couldn't be noted as complete for ten minutes, which is given up: copies of those messages, if any come, do "
+    "what follows a run once more"
 )
 
 
@@ -76,7 +76,7 @@ class Renewers:
             try:
                 self.of(notes[0][0]).write(notes)
             except RuntimeError as error:
-                self._complain("Noting epilogues has to wait", error)
+                self._complain("Noting that runs are complete has to wait", error)
                 self._settle(notes, failed=notes)
 
     def mend(self) -> None:
@@ -121,7 +121,7 @@ class Renewers:
         try:
             failed = write(entries, self._warn)
         except BaseException as error:  # noqa: BLE001 - a note is no reason to ask for leases again
-            self._complain("Noting epilogues broke", error)
+            self._complain("Noting that runs are complete broke", error)
         finally:
             self._settle(entries, failed=failed)
 
@@ -131,7 +131,7 @@ class Renewers:
     def _settle(self, entries: list[Entry], *, failed: list[Entry]) -> None:
         given_up = self._agenda.settle(entries, failed)
         if given_up:
-            self._tell(functools.partial(logger.warning, GIVEN_UP, given_up))
+            self._tell(functools.partial(logger.warning, GIVEN_UP, counted(given_up)))
 
     def _close(self, store: Store) -> None:
         try:

@@ -155,7 +155,7 @@ def _refusal(event: events.Event) -> str:
             why = f". {error}" if error is not None else ""
             return f"{_who(event)} {verb} {event.key!r} (try {attempt}), {_held_by(holder)}: {outcome}{when}{why}"
         case events.PutOff(delay=delay):
-            return f"Put off a copy of {_who(event)}, which runs or has just ended on {event.key!r}, by {delay:.1f} s"
+            return f"Put off a copy of {_who(event)}, whose run holds {event.key!r} or has just ended, by {delay:.1f} s"
         case events.CopyEnded(how=how, age=age):
             return f"A copy of {_who(event)} on {event.key!r} ends without running: it ended {age:.0f} s ago ({how})"
         case _:

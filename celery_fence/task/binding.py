@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from celery.exceptions import Ignore
 from celery.utils.imports import symbol_by_name
 
-from celery_fence.errors import AlreadyDone, Contended, DeadLettered, LeaseLost, StaleToken
+from celery_fence.errors import AlreadyDone, ConfigError, Contended, DeadLettered, LeaseLost, StaleToken
 from celery_fence.locking import current
 from celery_fence.task.checks import check_task
 from celery_fence.task.install import install, stamp_deliveries_of
@@ -36,7 +36,7 @@ class PastAutoretry(Ignore, Exception):
 
 def bind_task(cls: Any, app: Any) -> None:
     """Check a task class and prepare it; Celery binds each class twice, and doing it again changes nothing."""
-    check_task(cls, app)
+    _check(cls, app)
     install(app)
     if cls.name:
         stamp_deliveries_of(cls.name)
@@ -46,6 +46,18 @@ def bind_task(cls: Any, app: Any) -> None:
     if getattr(cls, "autoretry_for", None):
         stays_out_of_autoretry(cls)
     dont_ask_for_the_token(cls, app)
+
+
+def _check(cls: Any, app: Any) -> None:
+    """Raise what is wrong, in the shape that suits who reads it: a client's traceback, or a command's last words."""
+    try:
+        check_task(cls, app)
+    except ConfigError as error:
+        from celery_fence.task import command_line  # click is for commands; a client needn't load it
+
+        if not command_line.is_running():
+            raise
+        raise command_line.WrongSettings(str(error)) from error
 
 
 def fences(call: F) -> F:

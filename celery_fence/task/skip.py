@@ -53,7 +53,8 @@ def skip_record(run: Run, holder: Holder | None) -> dict[str, Any]:
             "holder_task": holder.facts.task_name,
             "holder_task_id": holder.facts.task_id,
             "holder_host": holder.facts.host,
-            "since": datetime.fromtimestamp(holder.since, tz=UTC).isoformat(),
+            # 0 where something that isn't ours stands in the place of the lease
+            "since": datetime.fromtimestamp(holder.since, tz=UTC).isoformat() if holder.since else None,
         }
         if holder.ttl_left is None:
             record["holder_ttl"] = "NO-TTL"  # made by hand: only an operator will free it

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps
 from celery.signals import worker_shutdown
-from click import ClickException
 
-from celery_fence.errors import ConfigError, StoreUnavailable
+from celery_fence.errors import StoreUnavailable
 from celery_fence.locking.store import Checkable
 from celery_fence.task.burials import watch_deaths
 from celery_fence.task.checks import check_app
+from celery_fence.task.command_line import NoStore, WrongSettings
 from celery_fence.task.install import runtime
 from celery_fence.task.settings import FenceSettings
 
@@ -24,14 +24,6 @@ logger = logging.getLogger(__name__)
 
 LAST_RELEASES = 2.0
 """Seconds an ending worker waits for the release of what its killed pool processes held."""
-
-
-class WrongSettings(ConfigError, ClickException):
-    """As `ConfigError`; `celery worker` shows its message alone, without a traceback of ours, and ends with 1."""
-
-
-class NoStore(StoreUnavailable, ClickException):
-    """As `StoreUnavailable`; shown as above."""
 
 
 class FenceStep(bootsteps.StartStopStep):

@@ -276,6 +276,16 @@ def quoted(cause):
         (quoted(socket.gaierror(-2, "Name or service not known")), "name can't be resolved"),
         (quoted(ConnectionRefusedError(111, "Connection refused")), "see whether it runs"),
         (exceptions.ConnectionError("Connection closed by server."), "rediss://"),
+        (
+            exceptions.ConnectionError(
+                "Error while reading from localhost:5672 : (104, 'Connection reset by peer')"
+            ),
+            "whether it is a Redis at all",
+        ),
+        (
+            exceptions.ConnectionError("Error 104 connecting to localhost:6379. Connection reset by peer."),
+            "can't be reached",
+        ),
         (exceptions.ResponseError("DENIED Redis is running in protected mode"), "protected mode"),
         (exceptions.ResponseError("DB index is out of range"), "no database of that number"),
         (exceptions.InvalidResponse("Protocol Error: b'HTTP/1.1 400'"), "something else listens"),

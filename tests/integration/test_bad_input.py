@@ -36,6 +36,7 @@ def test_a_worker_refuses_to_start_with(bench, what):
 
     assert code != 0
     assert " ready." not in worker.log
+    assert "Traceback" not in worker.log
     for word in words:
         assert word in last_line
 

@@ -57,7 +57,7 @@ def test_the_record_says_so_when_the_key_is_held_by_a_lease_without_expiry(polic
     skipped = policy_bench.send("skip", key).get(timeout=20)
     raised = policy_bench.send("raise", key)
 
-    assert skipped["holder_ttl"] == "NO-TTL"
+    assert (skipped["holder_ttl"], skipped["since"]) == ("NO-TTL", None)
     assert policy_bench.outcome(raised) == "FAILURE"
     assert "NO-TTL" in str(raised.result)
     assert policy_bench.ledger.starts(key) == []

@@ -19,7 +19,7 @@ from celery_fence.testing.servers import embedded_server
 TTL = 40.0
 """So long that one try of a call to the lease server, an eighth of it, lasts as long as others take to come and go."""
 
-OWED = "released or recorded couldn't be yet"
+OWED = "couldn't be made up for yet"
 """What a worker says when it has asked in vain for what a run owes."""
 
 

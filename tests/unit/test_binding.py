@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 
+import click
 import pytest
 from celery import Task, shared_task
 from celery.exceptions import Reject
 from celery.worker.request import Request
 from pydantic import BaseModel
 
-from celery_fence import Contended, DeadLettered, FencedTask, LeaseLost, current_lease
+from celery_fence import ConfigError, Contended, DeadLettered, FencedTask, LeaseLost, current_lease
 from celery_fence.task.request import FencedRequest
 
 
@@ -406,3 +408,16 @@ def test_the_request_in_the_body_is_that_of_a_plain_task(app, in_worker):
     for each in (seen, expected):
         each.pop("headers")  # ours has a fence
     assert seen == expected
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_wrong_task_ends_a_command_with_its_message_alone_and_is_a_plain_error_elsewhere(app, inside):
+    def work(key): ...
+
+    command = click.Context(click.Command("celery")) if inside else nullcontext()
+    with command, pytest.raises(ConfigError) as refused:
+        app.task(base=FencedTask, lock_key="t:<nobody>", name="wrong", lazy=False)(work)
+
+    assert "no parameter 'nobody'" in str(refused.value)
+    assert isinstance(refused.value, click.ClickException) == inside
+    assert (type(refused.value) is ConfigError) != inside

@@ -178,7 +178,7 @@ def test_what_happened_before_the_holder_is_told_when_it_is_known():
 @pytest.mark.parametrize(
     ("history", "words"),
     [
-        (History(5, granted=NOW - 60, released=NOW - 50), "last released, by its own holder, at"),
+        (History(5, granted=NOW - 60, released=NOW - 50), "by its holder or, after its death, by its worker"),
         (History(5, granted=NOW - 60, released=NOW - 90), "never released: its lease expired or vanished"),
         (History(5, granted=NOW - 60), "never released: its lease expired or vanished"),
         (History(5, released=NOW - 60, force_released=NOW - 50), "An operator force-released it at"),

@@ -79,7 +79,7 @@ def test_a_store_out_of_reach_keeps_nothing_of_another_store_back(noting):
     failed = write(book.take(100.0), warned.append)
 
     assert noting.batches == [["a"]]
-    assert warned == ["1 epilogues couldn't be noted yet: out of reach"]
+    assert warned == ["1 run couldn't be noted as complete yet: out of reach"]
     assert [each.delivery for _, each, _ in failed] == ["b"]
 
 
@@ -137,7 +137,7 @@ def test_notes_that_are_given_up_are_told_of_with_their_number(heartbeat, noting
     assert heartbeat.noting == 0
     told = [record for record in caplog.records if "given up" in record.getMessage()]
     assert [record.levelname for record in told] == ["WARNING"]
-    assert told[0].getMessage().startswith("3 epilogues couldn't be noted for ten minutes")
+    assert told[0].getMessage().startswith("3 runs couldn't be noted as complete for ten minutes")
 
 
 def test_notes_that_are_written_at_last_are_not_told_of_as_given_up(heartbeat, noting, clock, caplog):
@@ -211,5 +211,5 @@ def test_a_process_that_ends_waits_no_longer_than_it_wants_for_a_store_out_of_re
     heartbeat.flush(0.3)
 
     assert heartbeat.noting == 1
-    assert "1 epilogues couldn't be noted yet" in caplog.text
+    assert "1 run couldn't be noted as complete yet" in caplog.text
     heartbeat.stop()

@@ -43,7 +43,10 @@ NOT_TRUSTED = (
 )
 NO_TLS = "TLS can't be agreed on; see the ssl_ options of fence_url, and whether it speaks TLS there (else redis://)"
 TLS_ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
-HUNG_UP = "it closed the connection; see its log, and whether it wants TLS (rediss://) or none (redis://)"
+HUNG_UP = (
+    "it closed the connection; see its log, whether it is a Redis at all, and whether it wants TLS (rediss://) or none "
+    "(redis://)"
+)
 SILENT_TLS = (
     "it didn't answer in time as TLS was being set up; see whether it speaks TLS at that port, and whether it is "
     "overloaded, frozen or cut off"
@@ -96,6 +99,7 @@ ADVICE_BY_WORD: Mapping[str, str] = {
     "DB index is out of range": "it has no database of that number; see fence_url, and `databases` there",
     "SELECT is not allowed in cluster mode": CLUSTER,
     "Connection closed by server": HUNG_UP,
+    "'Connection reset by peer'": HUNG_UP,  # so quoted while reading; a connect that is reset never got through
     "Error setting client name": NONSENSE,
     "Invalid Database": NONSENSE,
     "Invalid RESP version": NONSENSE,
@@ -124,11 +128,15 @@ class ServerSilent(exceptions.TimeoutError):
 
 
 def unavailable(question: str, address: Address, error: BaseException) -> StoreUnavailable:
-    """The error for *question*, such as ``"acquire"``, that the server at *address* didn't answer."""
+    """
+    The error for *question*, such as ``"acquire"``, that the server at *address* failed to answer.
+
+    It may have answered, with an error, and it may have done what it was asked: so the words say neither.
+    """
     said = address.without_password(f"{type(error).__name__}: {error}")
     shown = said if len(said) <= SHOWN else f"{said[:SHOWN]}..."
     return StoreUnavailable(
-        f"The lease store {address.description} didn't answer {question!r}: {advice(error)}. ({shown})"
+        f"The lease store {address.description} gave no usable answer to {question!r}: {advice(error)}. ({shown})"
     )
 
 

@@ -99,7 +99,7 @@ def test_why_answers_for_held_released_lost_forced_and_unknown_keys(fence, store
     states = {}
     for key, words in {
         "held": "The key 'held' is held by billing.sync[0d3c].",
-        "released": "It was last released, by its own holder, at ",
+        "released": "It was last released at ",
         "lost": "never released: its lease expired or vanished",
         "forced": "An operator force-released it at ",
         "unknown": "knows nothing of it",

@@ -30,6 +30,8 @@ def test_a_release_fences_the_old_holder_off_and_writes_who_did_it(fence, store)
 
     assert done.returncode == 0, done.stderr
     assert "is fenced off" in done.stdout
+    for told in (done.stderr, done.stdout):  # before the question, and after
+        assert "Its message is sent again" in told
     assert f"force-released {claim.key!r}" in done.stderr
     assert f"owner {claim.owner}, token {granted.token}" in done.stderr
     (answer,) = store.renew([Renewal(claim, granted.token, granted.since)])
