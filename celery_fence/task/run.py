@@ -224,9 +224,10 @@ class Run:
     def succeeded_by_copy(self) -> bool:
         """Whether a copy of this very message took the key over, or has ended it: the result is its business."""
         answer = self.answer
-        if not isinstance(answer, Gone):
-            return False
-        return answer.ended or (answer.holder is not None and self.delivery.is_copy_of(answer.holder))
+        if answer is None or answer.ended:
+            return answer is not None
+        holder = answer.holder if isinstance(answer, Gone) else None
+        return holder is not None and self.delivery.is_copy_of(holder)
 
 
 def run_of(request: Any) -> Run | None:

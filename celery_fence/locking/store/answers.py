@@ -107,7 +107,13 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The key is free, by this owner's release; asked again, the same answer."""
+    """
+    The key is free, by this owner's release; asked again, the same answer.
+
+    *ended*: another run of the same delivery has ended it meanwhile, and that end stands.
+    """
+
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

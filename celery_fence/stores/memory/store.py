@@ -102,11 +102,12 @@ class MemoryStore(MemoryRecords):
             rightful = gone is None and not again
             if rightful:
                 self._free(claim, token, lease, now)
+            ended = marker is not None and marker.by != claim.owner
             if ending and is_news(claim, lease, marker, rightful=rightful):
                 self._remember(claim, ending, now)
+                ended = False
             self.keep_end(claim, token, ending, now, again=again, rightful=rightful)
-            ended = marker is not None and marker.by != claim.owner
-            return replace(gone, ended=ended) if gone else Released()
+            return replace(gone or Released(), ended=ended)
 
     def note(self, notes: Sequence[Note]) -> None:
         """As `Store.note`."""

@@ -76,7 +76,8 @@ def acquired_of(claim: Claim, answer: list[Any]) -> AcquireAnswer:
 def released_of(key: str, answer: list[Any], asked: int) -> ReleaseAnswer:
     """What became of a release that was *asked* for so many times."""
     if word_of(answer, RELEASED) == b"released":
-        return Released()
+        _, ended = answer
+        return Released(ended=bool(ended))
     _, reason, ended, *held = answer
     holder = holder_of(key, held[0]) if held else None
     return Gone(reason.decode(), holder, ended=bool(ended), repeated=asked > 1)

@@ -31,9 +31,9 @@
 --      10  facts about the owner, JSON, or '' for a run without an idempotency key
 --      11  which values follow, a letter for each: 'v' the delivery's, 'r' the record's
 --      then these values, in this order
--- ANSWER  {'released'}                      the key is free, by this owner's release
---         {'gone', reason, ended}           'force_released' or 'superseded'; the key wasn't touched. ended is 1 when
---                                           somebody else has ended the delivery, else 0
+-- ANSWER  {'released', ended}               the key is free, by this owner's release. ended is 1 when somebody else has
+--                                           ended the delivery, and that end stands, else 0
+--         {'gone', reason, ended}           'force_released' or 'superseded'; the key wasn't touched
 --         {'gone', 'taken', ended, holder}  somebody else has it (see holder_answer); the key wasn't touched
 
 local lease, counter, index = KEYS[1], KEYS[2], KEYS[3]
@@ -63,9 +63,11 @@ if rightful then
 end
 
 local done = read_marker(marker)
+local theirs = done and done.by ~= owner
 local copy_holds = held and not rightful and held.delivery == delivery
 local news = not done or rightful and done.by ~= owner and not done.noted
 if marker and how ~= '' and news and not copy_holds then
+  theirs = false
   if done or reason then redis.call('DEL', marker) end
   if value then
     write_marker(marker, how, owner, now_us, remembered_ms, 'value', value)
@@ -95,7 +97,7 @@ if rightful then
   redis.call('DEL', lease)
   ask_index('ZREM', index, key)
 end
-if not reason then return {'released'} end
-local ended = done and done.by ~= owner and 1 or 0
+local ended = theirs and 1 or 0
+if not reason then return {'released', ended} end
 if reason == 'taken' then return {'gone', reason, ended, holder_answer('held', '', held)} end
 return {'gone', reason, ended}

@@ -11,6 +11,7 @@ import pytest
 from celery_fence.locking.store import (
     Ending,
     Gone,
+    Note,
     Released,
     Store,
 )
@@ -169,3 +170,21 @@ class EndingContract(Asking):
 
         assert store.release(copy, copys_grant.token, Ending("retried")) == Released()
         assert ended(store, claim).ending == Ending("retried")
+
+    def test_a_run_whose_lease_expired_is_told_that_another_one_ended_its_delivery(
+        self, store: Store, pass_time: PassTime
+    ) -> None:
+        """Both lost their lease, and nobody has the key: the second is rightful, but the first end is complete."""
+        claim = delivered(ttl=SHORT)
+        grant = granted(store, claim)
+        expire(store, claim.key, pass_time)
+        copy = by_another_owner(claim)
+        copys_grant = granted(store, copy)
+        expire(store, claim.key, pass_time)
+        store.release(claim, grant.token, Ending("failed"))
+        store.note([Note(claim.key, claim.delivery, "failed", claim.retention)])
+
+        answers = [store.release(copy, copys_grant.token, Ending("returned")) for _ in range(2)]
+
+        assert answers == [Released(ended=True)] * 2
+        assert ended(store, claim).ending == Ending("failed")

@@ -87,7 +87,7 @@ class NoteContract(Asking):
         grant = granted(store, claim)
         store.note([Note(claim.key, claim.delivery, "returned", 3600)])
 
-        assert store.release(claim, grant.token, Ending("returned", VALUE)) == Released()
+        assert store.release(claim, grant.token, Ending("returned", VALUE)) == Released(ended=True)
         assert ended(store, claim).noted
         assert ended(store, claim).ending == Ending("returned")
 

@@ -55,8 +55,8 @@ class Answer(NamedTuple):
 
     *word* is one of granted, held, ended, delivery_ended (to an acquire), kept,
     reinstated, gone (to a renewal), released, gone (to a release), force_released, held
-    (to a force release). *ended*: the delivery of a release that came too late has been
-    ended by another.
+    (to a force release). *ended*: the delivery of a release has been ended by
+    another, whose end stands.
     """
 
     word: str

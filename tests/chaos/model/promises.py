@@ -111,7 +111,8 @@ def _broken_by_release(scope: Scope, before: World, owner: Owner, step: Step) ->
     if step.read and again and scope.client.is_told_of_loss(step.answer, again=True):
         yield MISTAKEN
     first = owner.phase in {ENDING, ENDED} and not owner.freed and owner.memory == CLEAN
-    if step.answer.word == "released" and first and scope.roles[owner.role].delivery in before.ended:
+    counts = step.answer.word == "released" and not step.answer.ended
+    if counts and first and scope.roles[owner.role].delivery in before.ended:
         yield ENDED_TWICE
 
 

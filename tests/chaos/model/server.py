@@ -12,7 +12,7 @@ from __future__ import annotations
 from tests.chaos.model.facts import Answer, Claim, Counter, Holder, Key, Lease, Marker, Outcome
 
 KEPT, REINSTATED = Answer("kept"), Answer("reinstated")
-RELEASED, OWNER_ENDED = Answer("released"), Answer("ended")
+OWNER_ENDED = Answer("ended")
 
 
 class Server:
@@ -55,10 +55,12 @@ class Server:
         freed = self._free(key, claim.owner, issued) if rightful else key
         if how and self.is_news(key, claim, rightful=rightful):
             freed = freed.remember(claim.delivery, Marker(how, claim.owner, value=value))
+            done = None
+        ended = bool(done and done.by != claim.owner)
         if not reason:
-            return freed, RELEASED
+            return freed, Answer("released", ended=ended)
         holder = holder_of(lease) if reason == "taken" else None
-        return freed, Answer("gone", reason, holder=holder, ended=bool(done and done.by != claim.owner))
+        return freed, Answer("gone", reason, holder=holder, ended=ended)
 
     def note(self, key: Key, delivery: str, how: str) -> Key:
         """The epilogue of *delivery* is complete: its value isn't needed any more."""

@@ -8,7 +8,7 @@ import pytest
 
 from celery_fence import FencedTask, LeaseLost, StoreUnavailable, current_lease, signals
 from celery_fence.locking.owed import Owed
-from celery_fence.locking.store import Claim, Granted
+from celery_fence.locking.store import Claim, Granted, Released
 from celery_fence.stores.memory import MemoryStore
 from celery_fence.task import run
 from celery_fence.task.notes import Notes
@@ -146,6 +146,19 @@ class TestALoss:
         assert outcome.state == "IGNORED"
         assert app.AsyncResult("mine").state == "PENDING"
         assert leases.holder("job:k").owner == "the copy"
+
+    @pytest.mark.parametrize(
+        "ends", [lambda self: "my result", lose(None, "expired")], ids=["returned", "lost"]
+    )
+    def test_whose_message_another_run_has_ended_meanwhile_stores_nothing(
+        self, task, in_worker, monkeypatch, ends
+    ):
+        """That one had lost its lease as well, and ended first; nobody holds the key by now."""
+        monkeypatch.setattr(MemoryStore, "release", lambda *_: Released(ended=True))
+
+        outcome = in_worker(task(ends), "k", id="mine", headers={"fence": {"delivery": "d"}})
+
+        assert outcome.state == "IGNORED"
 
 
 class TestAFailureAfterALossThatTheStoreIsSlowToHearOf:
