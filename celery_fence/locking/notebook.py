@@ -9,6 +9,7 @@ first, and says itself for how long.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import time
@@ -47,7 +48,7 @@ Entry = tuple["Store", Due, float]
 
 class Notebook:
     """
-    Notes to be written by one thread, added to by many; the heartbeat holds its lock around all but `complain`.
+    Notes to be written by one thread, added to by many; the heartbeat holds its lock around all but `complaint`.
 
     A note that is taken to be written stays in the book until it is settled, whatever becomes of who took it.
     """
@@ -110,9 +111,10 @@ class Notebook:
         self._entries = [*self._taken.values(), *self._entries]
         self._taken.clear()
 
-    def complain(self, text: str) -> None:
-        """Say *text*, aloud only now and then while the store stays out of reach."""
-        logger.log(logging.WARNING if worth_a_line(self._failures + 1) else logging.DEBUG, text)
+    def complaint(self, text: str) -> Callable[[], object]:
+        """What says *text* of the try that is made now: aloud only now and then while the store stays out of reach."""
+        level = logging.WARNING if worth_a_line(self._failures + 1) else logging.DEBUG
+        return functools.partial(logger.log, level, text)
 
 
 def write(entries: list[Entry], warn: Callable[[str], object]) -> list[Entry]:

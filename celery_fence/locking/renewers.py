@@ -126,7 +126,7 @@ class Renewers:
             self._settle(entries, failed=failed)
 
     def _warn(self, text: str) -> None:
-        self._tell(functools.partial(self._agenda.notebook.complain, text))
+        self._tell(self._agenda.notebook.complaint(text))
 
     def _settle(self, entries: list[Entry], *, failed: list[Entry]) -> None:
         given_up = self._agenda.settle(entries, failed)

@@ -112,10 +112,14 @@ class EmbeddedServer:
         path = self._log_path
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def start(self) -> Self:
-        """Start, and return when it answers; a free port that was snatched away is replaced by another."""
+    def start(self, *, loaded: bool = True) -> Self:
+        """
+        Start, and return when it answers; a free port that was snatched away is replaced by another.
+
+        Not *loaded*: it may still be reading its data, and refuse whatever it is asked for.
+        """
         for _ in range(ATTEMPTS):
-            if self.running or self._start_once():
+            if self.running or self._start_once(loaded=loaded):
                 return self
             if self._fixed_port is None:
                 self.port = _free_port()
@@ -145,7 +149,7 @@ class EmbeddedServer:
         atexit.unregister(self._close_in_maker)
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _start_once(self) -> bool:
+    def _start_once(self, *, loaded: bool) -> bool:
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command(),
@@ -159,7 +163,7 @@ class EmbeddedServer:
             )
         deadline = time.monotonic() + START_TIMEOUT
         while self.running and time.monotonic() < deadline:
-            if self._answers():
+            if self._answers(loaded=loaded):
                 # Another server may have the port: then ours has said so and is about to end.
                 return self.running
             time.sleep(0.02)
@@ -177,7 +181,7 @@ class EmbeddedServer:
         settings = {**fixed, **self.options}
         return [server_binary(), *(word for name, value in settings.items() for word in (f"--{name}", value))]
 
-    def _answers(self) -> bool:
+    def _answers(self, *, loaded: bool) -> bool:
         """Whether OUR process answers, and not another one that has the port: the reply has its id."""
         if self._process is None:
             return False
@@ -187,7 +191,7 @@ class EmbeddedServer:
                 reply = connection.recv(8192)
         except OSError:
             return False
-        if reply.startswith(b"-LOADING"):
+        if loaded and reply.startswith(b"-LOADING"):
             return False  # it says who it is while it reads its data, and can't be asked for anything yet
         # A server with a password can't be asked who it is.
         return f"process_id:{self._process.pid}\r".encode() in reply or reply.startswith(b"-NOAUTH")

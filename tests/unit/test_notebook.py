@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 
@@ -51,7 +52,7 @@ def put_back(book, failed, now):
 
 def write_down(book, now):
     taken = book.take(now)
-    book.settle(taken, write(taken[:1], book.complain), now)
+    book.settle(taken, write(taken[:1], lambda text: book.complaint(text)()), now)
 
 
 def test_a_hundred_notes_take_one_round_trip(book, noting):
@@ -213,3 +214,18 @@ def test_a_process_that_ends_waits_no_longer_than_it_wants_for_a_store_out_of_re
     assert heartbeat.noting == 1
     assert "1 run couldn't be noted as complete yet" in caplog.text
     heartbeat.stop()
+
+
+def test_how_loud_a_complaint_is_follows_from_the_try_it_is_about_however_late_it_is_told(noting, caplog):
+    """Others may be told first, by a thread of their own, and the next try may be over by then."""
+    book = Notebook()
+    book.add(noting, note("a"), 100.0)
+    complaints = []
+    for number in range(1, 9):
+        complaints.append(book.complaint(f"try {number}"))
+        put_back(book, book.take(100.0 + 100 * number), 100.0 + 100 * number)
+    with caplog.at_level(logging.WARNING):
+        for tell in complaints:
+            tell()
+
+    assert [record.message for record in caplog.records] == ["try 1", "try 2", "try 4", "try 8"]

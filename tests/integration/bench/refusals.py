@@ -106,7 +106,7 @@ def loading(server: EmbeddedServer, boss: redis.Redis) -> Iterator[None]:
     """LOADING: restarted (SIGKILL), with so much data (see `load`) that it takes its time."""
     server.options["key-load-delay"] = "-5"  # the shortest sleep there is, at one key in five
     server.kill()
-    server.start()
+    server.start(loaded=False)
     _appoint(server)
     try:
         yield
