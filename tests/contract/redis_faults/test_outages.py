@@ -53,7 +53,7 @@ class TestOutages:
         grant = store_behind_proxy.acquire(CLAIM)
         proxy.go_down()
         started = time.monotonic()
-        with pytest.raises(StoreUnavailable, match="can't be reached|closed the connection"):
+        with pytest.raises(StoreUnavailable, match=r"can't be reached|closed the connection"):
             store_behind_proxy.holder(CLAIM.key)
         assert time.monotonic() - started < 1.0
 
